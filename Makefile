@@ -1,0 +1,37 @@
+# Everything sets itself up: the first target that needs Python packages makes a virtual environment in .venv.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+READY = $(VENV)/.ready
+
+.PHONY: demo test test-slow lint types bench clean
+
+demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, a picture and a report
+	$(BIN)/python examples/demo.py
+
+test: $(READY)  ## the fast tests
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
+test-slow: $(READY)  ## the learning runs as well
+	$(BIN)/python -m pytest -n auto
+
+lint: $(READY)  ## formatting and style
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(READY)  ## static types of the package
+	$(BIN)/mypy
+
+bench: $(READY)  ## speed against Stable-Baselines3, on one core
+	$(BIN)/python benchmarks/speed.py
+
+# Torch is installed first and pinned: left to itself, pip takes a build with gigabytes of CUDA.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) build dist demo-output

@@ -1,0 +1,75 @@
+"""What a run can be told, as frozen dataclasses: every field has the paper's default and one line of help.
+
+This module does not import JAX, so that the command line answers at once. The help text of
+`procurl train` is made from these very lines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from procurl.errors import ConfigError, unknown_name
+
+
+def param(default: Any, help: str, *, static: bool = False, at_least: float | None = None) -> Any:
+    """A documented field. `static` marks what shapes the compiled program (for dataclasses that are pytrees)."""
+    return dataclasses.field(default=default, metadata={"help": help, "static": static, "at_least": at_least})
+
+
+def check_lower_bounds(owner: str, instance: Any) -> None:
+    """Refuse numbers below a field's `at_least`. Traced values pass: only what a user wrote can be checked."""
+    for f in dataclasses.fields(instance):
+        value, at_least = getattr(instance, f.name), f.metadata.get("at_least")
+        if at_least is not None and isinstance(value, int | float) and not value >= at_least:
+            raise ConfigError(f"{owner}{f.name} = {value}: expected at least {at_least}")
+
+
+@dataclass(frozen=True)
+class PPO:
+    """The student: Proximal Policy Optimisation, Stable-Baselines3's defaults except where the paper says otherwise."""
+
+    n_steps: int = param(5120, "environment steps between two updates, over all environments (N_pos)", at_least=1)
+    n_envs: int = param(16, "environments played side by side", at_least=1)
+    batch_size: int = param(128, "transitions in a minibatch", at_least=2)
+    epochs: int = param(10, "passes over the steps of an update", at_least=1)
+    lr: float = param(3e-4, "Adam's step size", at_least=0)
+    gamma: float = param(0.99, "discount factor", at_least=0)
+    gae_lambda: float = param(0.95, "lambda of generalised advantage estimation", at_least=0)
+    clip: float = param(0.2, "clipping range of the probability ratio", at_least=0)
+    entropy: float = param(0.01, "weight of the entropy bonus", at_least=0)
+    value_coef: float = param(0.5, "weight of the value loss", at_least=0)
+    max_grad_norm: float = param(0.5, "gradients are scaled down to this global norm", at_least=0)
+    shared: tuple[int, ...] = param((64,), "widths of the layers shared by policy and value")
+    separate: tuple[int, ...] = param((64,), "widths of the further layers of policy and value, each its own")
+
+    def __post_init__(self) -> None:
+        check_lower_bounds("ppo.", self)
+        for part in ("n_envs", "batch_size"):
+            if self.n_steps % getattr(self, part):
+                raise ConfigError(
+                    f"ppo.n_steps = {self.n_steps} is not divisible by ppo.{part} = {getattr(self, part)}: "
+                    f"choose n_steps as a multiple of both n_envs and batch_size"
+                )
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything about a run but its environment and its teacher."""
+
+    ppo: PPO = dataclasses.field(default_factory=PPO)
+    evaluate_every: int = param(5, "iterations between two evaluations (5 iterations = 25,600 steps)", at_least=1)
+    evaluation_episodes: int = param(1, "episodes on each held-out task at an evaluation", at_least=1)
+    watch_after_update: bool = param(False, "the teacher watches after the student's update instead of before it")
+
+    def __post_init__(self) -> None:
+        check_lower_bounds("", self)
+
+
+def checked_fields(cls: type, given: dict[str, Any]) -> None:
+    """Refuse names that are not documented fields of a class, with the closest valid ones."""
+    known = [f.name for f in dataclasses.fields(cls) if "help" in f.metadata]
+    for name in given:
+        if name not in known:
+            raise unknown_name(f"option of {cls.__name__}", name, known)

@@ -1,0 +1,126 @@
+"""Point Mass Sparse (the paper's PM-s): steer a mass through a gate in a wall to a goal below it.
+
+The context is (gate position, gate width, friction). Reward 1 on reaching the goal, 0 otherwise; hitting
+the wall or 100 steps end the episode with nothing. Paper: Section 4 and Appendix C.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from procurl.targets import Mixture, Point
+from procurl.types import Continuous, Step, TargetDistribution, Task, TaskSpace, random_seeds
+
+LOW, HIGH = (-4.0, 0.5, 0.0), (4.0, 8.0, 4.0)
+NAMES = ("gate_position", "gate_width", "friction")
+GOAL = (0.0, -3.0)
+DT, SUBSTEPS = 0.01, 10
+DATA_SEED = 20240803  # of pool, targets and held-out tasks: the same for every run
+
+
+class State(NamedTuple):
+    x: Array
+    vx: Array
+    y: Array
+    vy: Array
+    hit: Array  # bool  the mass has run into the wall
+    steps: Array  # i32
+    context: Array  # f32[3]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class PointMass:
+    """One environment step = ten Euler steps of 10 ms under the same force."""
+
+    noise: float = field(default=0.05, metadata={"help": "standard deviation of the acceleration's noise"})
+    max_steps: int = field(default=100, metadata={"help": "length of the longest episode", "static": True})
+
+    obs_size: ClassVar[int] = 7
+    action: ClassVar[Continuous] = Continuous(2, -10.0, 10.0)
+    truncates: ClassVar[bool] = False  # the paper ends the episode at 100 steps with a reward of 0
+
+    def reset(self, task: Task) -> tuple[State, Array]:
+        zero = jnp.float32(0.0)
+        state = State(zero, zero, jnp.float32(3.0), zero, jnp.bool_(False), jnp.int32(0), task.context)
+        return state, observe(state)
+
+    def step(self, key: Array, state: State, action: Array) -> tuple[State, Step]:
+        force = jnp.clip(action, self.action.low, self.action.high)
+        noise = self.noise * jax.random.normal(key, (SUBSTEPS, 2))
+        for i in range(SUBSTEPS):  # unrolled: ten small loops would cost more than the arithmetic
+            state = substep(state, force, noise[i])
+        state = state._replace(steps=state.steps + 1)
+
+        success = jnp.hypot(state.x - GOAL[0], state.y - GOAL[1]) < 0.30
+        terminated = success | state.hit | (state.steps >= self.max_steps)
+        return state, Step(observe(state), success.astype(jnp.float32), terminated, jnp.bool_(False), success)
+
+
+def substep(state: State, force: Array, noise: Array) -> State:
+    """Explicit Euler from the old values; at the wall the mass passes through the gate or stops for good."""
+    x, vx, y, vy, hit, _, (gate, width, friction) = state
+    ax = 1.5 * force[0] - friction * vx + noise[0]
+    ay = 1.5 * force[1] - friction * vy + noise[1]
+    x_new = jnp.clip(x + DT * vx, -4.0, 4.0)
+    y_new = jnp.clip(y + DT * vy, -4.0, 4.0)
+
+    crosses = ((y >= 0) & (y_new < 0)) | ((y <= 0) & (y_new > 0))
+    slope = jnp.where(crosses, y_new - y, 1.0)  # never divides by zero, not even in the unused branch
+    x_cross = x + (x_new - x) * (0.0 - y) / slope
+    hits = crosses & (jnp.abs(x_cross - gate) > width / 2)
+
+    def after(moved: Array, stopped: Array, old: Array) -> Array:
+        return jnp.where(hit, old, jnp.where(hits, stopped, moved))
+
+    zero = jnp.float32(0.0)
+    return state._replace(
+        x=after(x_new, x_cross, x),
+        vx=after(vx + DT * ax, zero, vx),
+        y=after(y_new, zero, y),
+        vy=after(vy + DT * ay, zero, vy),
+        hit=hit | hits,
+    )
+
+
+def observe(state: State) -> Array:
+    """Position and velocity, then the context, raw: f32[7]."""
+    return jnp.concatenate([jnp.stack([state.x, state.vx, state.y, state.vy]), state.context])
+
+
+def _gate_mode(position: float) -> tuple[tuple[float, ...], ...]:
+    """(low, high, std) of one mode of the 2G target: a narrow gate near a border, any friction."""
+    return (position, 0.5, 0.0), (position, 0.5, 4.0), (0.05, 0.05, 0.0)
+
+
+TARGETS: dict[str, TargetDistribution] = {
+    "1t": Point((0.9, 0.5, 3.5)),
+    "2g": Mixture(*zip(_gate_mode(3.9), _gate_mode(-3.9), strict=True)),
+    "1g": Mixture(*zip(_gate_mode(3.9), strict=True)),
+}
+
+
+def space(target: str, pool_size: int = 20_000, n_targets: int = 400, n_held_out: int = 100) -> TaskSpace:
+    """The task space of one of the settings `1t`, `2g`, `1g`."""
+    k_pool, k_seed, k_targets, k_held_out = jax.random.split(jax.random.key(DATA_SEED), 4)
+    low, high = jnp.array(LOW), jnp.array(HIGH)
+    pool = Task(
+        jax.random.uniform(k_pool, (pool_size, 3), minval=low, maxval=high),
+        random_seeds(k_seed, (pool_size,)),
+        jnp.arange(pool_size, dtype=jnp.int32),
+    )
+    mu = TARGETS[target]
+
+    def draw(key: Array, n: int) -> Task:
+        task = mu.sample(key, n)
+        return task._replace(context=jnp.clip(task.context, low, high))
+
+    return TaskSpace(
+        low, high, pool, targets=draw(k_targets, n_targets), held_out=draw(k_held_out, n_held_out),
+        names=NAMES, target=mu,
+    )  # fmt: skip

@@ -1,0 +1,37 @@
+"""Errors that speak to the user: what was given, what was expected, what to do.
+
+All derive from `ProcurlError`; the command line prints them without a traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ProcurlError(Exception):
+    """The base of every error that procurl raises on purpose."""
+
+
+class ConfigError(ProcurlError, ValueError):
+    """A setting, name or number that cannot be used."""
+
+
+class SpaceError(ProcurlError, ValueError):
+    """A task space that contradicts itself."""
+
+
+class RunFolderError(ProcurlError, OSError):
+    """A run folder that cannot be written or read."""
+
+
+class NonFiniteError(ProcurlError, FloatingPointError):
+    """NaN or infinity where a number was needed."""
+
+
+def unknown_name(kind: str, given: str, known: Iterable[str]) -> ConfigError:
+    """The error for a misspelt name, with the closest valid ones."""
+    known = sorted(known)
+    close = difflib.get_close_matches(given, known, n=3, cutoff=0.4)
+    hint = f"Did you mean {' or '.join(close)}? " if close else ""
+    return ConfigError(f"unknown {kind} '{given}'. {hint}Valid: {', '.join(known)}")

@@ -1,0 +1,132 @@
+"""The paper's Algorithm 1: a teacher picks tasks, a student plays and learns, the teacher watches.
+
+`iteration` is the algorithm, and the first thing to read in this package. `train` repeats it for all seeds at
+once (see `engine.py`) and comes back to Python in between to log, to evaluate and to listen for Ctrl-C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from jax import Array
+
+from procurl import check, record
+from procurl.config import Config
+from procurl.errors import ConfigError
+from procurl.result import Result, reserve
+from procurl.students import ppo, rollout
+from procurl.students.critic import StudentCritic
+from procurl.students.ppo import Student
+from procurl.students.rollout import Envs
+from procurl.types import Env, Teacher
+
+
+class Carry(NamedTuple):
+    """All that lives from one iteration to the next."""
+
+    teacher: Any
+    student: Student
+    envs: Envs
+
+
+def begin(key: Array, env: Env, teacher: Teacher, config: Config) -> Carry:
+    """Nobody has played yet: a new student in front of the teacher's first tasks."""
+    k_teacher, k_student, k_pick = jax.random.split(key, 3)
+    teacher_state = teacher.init(k_teacher)
+    first_tasks = teacher.propose(teacher_state, k_pick, config.ppo.n_envs)
+    return Carry(teacher_state, ppo.init_student(k_student, env, config.ppo), rollout.begin(env, first_tasks))
+
+
+def iteration(carry: Carry, key: Array, env: Env, teacher: Teacher, config: Config) -> tuple[Carry, record.Trace]:
+    """One round of Algorithm 1."""
+    teacher_state, student, envs = carry
+    k_pick, k_play, k_learn, k_watch = jax.random.split(key, 4)
+
+    tasks = teacher.propose(teacher_state, k_pick, config.ppo.n_steps)  # 1. the teacher picks
+    envs, played, episodes = rollout.play(env, student.params, envs, tasks, k_play, config.ppo)  # 2. the student plays
+    learnt, losses = ppo.update(student, played, k_learn, config.ppo)  # 3. the student learns
+    critic = StudentCritic(env, (learnt if config.watch_after_update else student).params)
+    teacher_state = teacher.observe(teacher_state, k_watch, episodes, critic)  # 4. the teacher watches
+
+    return Carry(teacher_state, learnt, envs), record.trace(teacher.space, episodes, played, losses)
+
+
+def train(
+    env: Env,
+    teacher: Teacher,
+    config: Config | None = None,
+    *,
+    seeds: Iterable[int] | int = 1,
+    steps: int = 1_000_000,
+    out: str | Path | None = None,
+    callback: Callable[[record.Progress], bool | None] | None = None,
+    time_teacher: bool = False,
+) -> Result:
+    """Train one student per seed with a curriculum, and evaluate it on the held-out target tasks.
+
+    Args:
+        env: from `procurl.make`, or your own.
+        teacher: from `procurl.make_teacher`, or your own.
+        config: the student's and the loop's settings, e.g. `procurl.preset("point-mass-1t")`.
+        seeds: seed numbers, or how many (0 .. n-1).
+        steps: environment steps per seed, rounded up to whole iterations; `result.steps` is exact.
+        out: folder for the result; nothing is written without it. A folder that holds anything is refused.
+        callback: called with a `Progress` after every evaluation; return False to stop early.
+        time_teacher: also measure the teacher's share of an iteration (compiles its functions once more).
+
+    Ctrl-C ends the current iteration, saves to `out` what was done, and then raises KeyboardInterrupt.
+    """
+    from procurl.engine import Engine  # it compiles the functions above
+    from procurl.interrupt import Interruptible
+
+    config = config or Config()
+    seed_numbers = _seed_numbers(seeds)
+    n_iterations = _iterations(steps, config)
+    check.require_fit(env, teacher)
+    folder = reserve(out) if out is not None else None
+
+    engine = Engine(env, teacher, config, seed_numbers)
+    log = record.Log(env, teacher, config, seed_numbers, n_iterations)
+    with Interruptible() as interrupt:
+        carry = engine.begin()
+        log.evaluated(engine.evaluate(carry, 0))
+        while log.status == "running":
+            for _ in range(min(config.evaluate_every, n_iterations - log.iterations)):
+                carry, trace = engine.iterate(carry, log.iterations)
+                log.iterated(trace)
+                if interrupt.requested:
+                    break
+            log.fetch()
+            if interrupt.requested:
+                log.status = "interrupted"
+            elif log.status == "running":
+                log.evaluated(engine.evaluate(carry, log.iterations))
+                if time_teacher and log.teacher_seconds is None:
+                    log.timed_teacher(engine.teacher_seconds(carry))
+                if callback is not None and callback(log.progress()) is False:
+                    log.status = "stopped"
+
+    result = log.result(engine.to_host(carry.student.params))
+    if folder is not None:
+        result.save(folder)
+    if log.status == "failed":
+        raise log.failure()
+    if log.status == "interrupted":
+        raise KeyboardInterrupt
+    return result
+
+
+def _seed_numbers(seeds: Iterable[int] | int) -> tuple[int, ...]:
+    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(int(s) for s in seeds)
+    if not numbers or len(set(numbers)) < len(numbers) or min(numbers) < 0 or max(numbers) >= 2**32:
+        raise ConfigError(f"seeds = {seeds!r}: expected at least one seed, all different, between 0 and 2^32 - 1")
+    return numbers
+
+
+def _iterations(steps: int, config: Config) -> int:
+    if steps < 1:
+        raise ConfigError(f"steps = {steps}: expected at least 1")
+    return -(-int(steps) // config.ppo.n_steps)

@@ -1,0 +1,102 @@
+"""Where a result comes from: its configuration as plain data, and the software and hardware that made it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import platform
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from procurl import __version__
+from procurl.config import Config
+from procurl.types import Env, TaskSpace, Teacher
+
+
+def describe(env: Env, teacher: Teacher, config: Config, seeds: tuple[int, ...], steps: int) -> dict[str, Any]:
+    """All that determines a run, ready for JSON."""
+    space = teacher.space
+    return {
+        "setting": space.name,
+        "env": _fields(env),
+        "teacher": _fields(teacher),
+        "space": {
+            "names": list(space.names),
+            "low": np.asarray(space.low).tolist(),
+            "high": np.asarray(space.high).tolist(),
+            "target": repr(space.target),
+            "value_range": list(space.value_range),
+            "n_pool": space.n_pool,
+            "sha256": _digest(space),
+        },
+        "action": {"kind": type(env.action).__name__, **env.action._asdict()},
+        "config": dataclasses.asdict(config),
+        "seeds": list(seeds),
+        "steps": steps,
+    }
+
+
+@cache
+def software_and_hardware() -> dict[str, Any]:
+    """Versions, commit and devices."""
+    import jaxlib
+    import optax
+
+    return {
+        "procurl": __version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "jaxlib": jaxlib.__version__,
+        "optax": optax.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "devices": [f"{d.platform}:{d.device_kind}" for d in jax.local_devices()],
+    }
+
+
+def _fields(thing: Any) -> dict[str, Any]:
+    """The class and the plain fields of an environment or teacher; a function is named, not stored."""
+    row: dict[str, Any] = {"class": type(thing).__name__}
+    if dataclasses.is_dataclass(thing):
+        for f in dataclasses.fields(thing):
+            value = getattr(thing, f.name)
+            if not isinstance(value, TaskSpace):
+                plain = value is None or isinstance(value, bool | int | float | str)
+                row[f.name] = value if plain else getattr(value, "__qualname__", repr(value))
+    return row
+
+
+def _digest(space: TaskSpace) -> str:
+    """One hash over pool, targets and held-out tasks: two runs with the same hash had the same tasks."""
+    sha = hashlib.sha256()
+    for leaf in jax.tree.leaves((space.pool, space.targets, space.held_out)):
+        sha.update(np.ascontiguousarray(leaf).tobytes())
+    return sha.hexdigest()
+
+
+def _commit() -> str | None:
+    """The commit of a checkout; None for an installed package."""
+    folder = Path(__file__).parent
+    try:
+        here = subprocess.run(
+            ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            capture_output=True, text=True, timeout=10,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return here.stdout.strip() or None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

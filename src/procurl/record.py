@@ -1,0 +1,213 @@
+"""What is remembered of a run: a few numbers and a few tasks per iteration, and every evaluation.
+
+`trace` runs inside the compiled iteration and keeps it small; `Log` gathers on the host. Neither alters a run.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from procurl import provenance
+from procurl.config import Config
+from procurl.errors import NonFiniteError
+from procurl.evaluate import Scores
+from procurl.policy import flatten
+from procurl.result import Result
+from procurl.students.ppo import Losses
+from procurl.students.rollout import Rollout
+from procurl.types import Env, Episodes, Task, TaskSpace, Teacher
+
+TASKS_KEPT = 16  # per iteration and seed: enough to draw a curriculum, small enough to keep for 256 seeds
+
+FINITE = ("reward", "observation", "value", "loss")  # what is watched for NaN and infinity
+
+
+class Trace(NamedTuple):
+    """One iteration, for the record. Means are over episodes; NaN where there was none."""
+
+    task: Task  # the first TASKS_KEPT episodes that began (context NaN, seed and row -1 where fewer did)
+    started: Array  # i32  episodes that began
+    finished: Array  # i32  episodes that ended
+    train_return: Array  # f32  mean return of the episodes that ended
+    train_success: Array  # f32
+    train_length: Array  # f32
+    target_distance: Array  # f32[d]  mean |context - nearest target| of the episodes that began
+    losses: Losses
+    finite: Array  # bool[4]  see FINITE
+    inside: Array  # bool  all contexts that began lie in the space
+
+
+def trace(space: TaskSpace, episodes: Episodes, played: Rollout, losses: Losses) -> Trace:
+    n = episodes.started.shape[0]
+    kept = jnp.nonzero(episodes.started, size=TASKS_KEPT, fill_value=n)[0]
+    task = Task(
+        episodes.task.context.at[kept].get(mode="fill", fill_value=jnp.nan),
+        episodes.task.seed.at[kept].get(mode="fill", fill_value=-1),
+        episodes.task.row.at[kept].get(mode="fill", fill_value=-1),
+    )
+    # The distance to the nearest target is averaged over the tasks kept: they are a fair sample.
+    gap = jnp.abs(task.context[:, None, :] - space.targets.context[None, :, :])  # f32[k, m, d]
+    nearest = jnp.argmin(jnp.sum(gap**2, axis=-1), axis=1)  # i32[k]
+    distance = jnp.take_along_axis(gap, nearest[:, None, None], axis=1)[:, 0]  # f32[k, d]
+
+    def mean_finished(x: Array) -> Array:
+        return jnp.sum(jnp.where(episodes.finished, x, 0.0)) / jnp.sum(episodes.finished)
+
+    context, tolerance = episodes.task.context, 1e-5 * (space.high - space.low)
+    inside = (context >= space.low - tolerance) & (context <= space.high + tolerance)
+    loss_sum = sum(jax.tree.leaves(losses), jnp.float32(0.0))
+    return Trace(
+        task=task,
+        started=jnp.sum(episodes.started),
+        finished=jnp.sum(episodes.finished),
+        train_return=mean_finished(episodes.ret),
+        train_success=mean_finished(episodes.success.astype(jnp.float32)),
+        train_length=mean_finished(episodes.length.astype(jnp.float32)),
+        target_distance=jnp.nanmean(distance, axis=0),
+        losses=losses,
+        finite=jnp.stack([jnp.all(jnp.isfinite(x)) for x in (episodes.ret, played.obs, played.value, loss_sum)]),
+        inside=jnp.all(inside | ~episodes.started[:, None]),
+    )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback sees after every chunk of iterations."""
+
+    steps: int  # environment steps played by each seed
+    total_steps: int
+    ret: np.ndarray  # f32[S]  mean return of each seed on the held-out target tasks
+    steps_per_second: float  # all seeds together, evaluation included, compilation not
+    seconds_left: float
+    teacher_share: float | None  # of an iteration's time; the teacher's functions compiled and timed alone
+
+
+class Chunk(NamedTuple):
+    """Wall time of the iterations between two evaluations, and of the evaluation after them."""
+
+    iterations: int
+    seconds: float
+    evaluation_seconds: float
+
+
+class Log:
+    """Everything the host knows of a run while it goes on."""
+
+    def __init__(self, env: Env, teacher: Teacher, config: Config, seeds: tuple[int, ...], n_iterations: int) -> None:
+        self.env, self.teacher, self.config, self.seeds = env, teacher, config, seeds
+        self.n_iterations = n_iterations
+        self.iterations = 0
+        self.status = "running"  # then finished, stopped, interrupted or failed
+        self.chunks: list[Chunk] = []
+        self.teacher_seconds: float | None = None
+        self._traces: list[Trace] = []
+        self._on_device: list[Trace] = []
+        self._evaluations: list[tuple[int, Scores]] = []
+        self._began = time.time()
+        self._last_lap = time.perf_counter()
+        self._iterating_seconds = 0.0
+
+    def iterated(self, trace: Trace) -> None:
+        self._on_device.append(trace)
+        self.iterations += 1
+
+    def fetch(self) -> None:
+        """Wait for the device and bring its traces here; anything not finite ends the run."""
+        fetched = [jax.tree.map(lambda x: np.asarray(x)[: len(self.seeds)], t) for t in self._on_device]
+        self._on_device = []
+        self._traces += fetched
+        self._iterating_seconds = self._lap()
+        if any(not (t.finite.all() and t.inside.all()) for t in fetched):
+            self.status = "failed"
+
+    def evaluated(self, scores: Scores) -> None:
+        self._evaluations.append((self.iterations, scores))
+        done = sum(chunk.iterations for chunk in self.chunks)
+        self.chunks.append(Chunk(self.iterations - done, self._iterating_seconds, self._lap()))
+        if self.iterations == self.n_iterations:
+            self.status = "finished"
+
+    def timed_teacher(self, seconds: float) -> None:
+        self.teacher_seconds = seconds
+        self._lap()  # measuring is nobody's training time
+
+    def progress(self) -> Progress:
+        n_steps = self.config.ppo.n_steps
+        iterations, seconds, evaluating = (sum(x) for x in zip(*self._steady_chunks(), strict=True))
+        rate = iterations / (seconds + evaluating)
+        return Progress(
+            steps=self.iterations * n_steps,
+            total_steps=self.n_iterations * n_steps,
+            ret=np.mean(self._evaluations[-1][1].ret, axis=1),
+            steps_per_second=rate * n_steps * len(self.seeds),
+            seconds_left=(self.n_iterations - self.iterations) / rate,
+            teacher_share=None if self.teacher_seconds is None else self.teacher_seconds * iterations / seconds,
+        )
+
+    def _steady_chunks(self) -> list[Chunk]:
+        """Chunk 0 is the evaluation before training and chunk 1 compiles: later ones show the speed."""
+        return self.chunks[2:] or self.chunks[1:]
+
+    def failure(self) -> NonFiniteError:
+        """Which seed broke first, where, and in what."""
+        for i, t in enumerate(self._traces):
+            for s, seed in enumerate(self.seeds):
+                what = [name for name, ok in zip(FINITE, t.finite[s], strict=True) if not ok]
+                if what:
+                    return NonFiniteError(
+                        f"seed {seed}: NaN or infinity in {what[0]} at iteration {i}, after "
+                        f"{i * self.config.ppo.n_steps} steps. The results up to there are kept. Check the environment "
+                        f"with procurl.check_env, or lower ppo.lr if it is the loss."
+                    )
+                if not t.inside[s]:
+                    return NonFiniteError(
+                        f"seed {seed}: {type(self.teacher).__name__} proposed a context outside the task space at "
+                        f"iteration {i}. Let it pass its contexts through space.project, and try procurl.check_teacher."
+                    )
+        raise AssertionError("a failed run has a reason")
+
+    def result(self, params: Any) -> Result:
+        n_steps = self.config.ppo.n_steps
+        scores = [s for _, s in self._evaluations]
+        traces = _stack(self._traces) if self._traces else {}
+        steady = self._steady_chunks()
+        timing = {
+            "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began)),
+            "seconds": round(sum(c.seconds + c.evaluation_seconds for c in self.chunks), 3),
+            "chunks": [c._asdict() for c in self.chunks],
+            "steps_per_second": self.progress().steps_per_second if steady else None,
+            "teacher_share_timed_alone": self.progress().teacher_share if steady else None,
+        }
+        return Result(
+            config=provenance.describe(self.env, self.teacher, self.config, self.seeds, self.n_iterations * n_steps),
+            provenance={"status": self.status, **provenance.software_and_hardware()},
+            timing=timing,
+            seeds=np.array(self.seeds),
+            steps=np.array([i * n_steps for i, _ in self._evaluations]),
+            task_ret=np.stack([s.ret for s in scores], axis=1),
+            task_success=np.stack([s.success for s in scores], axis=1),
+            held_out={k: np.asarray(v) for k, v in self.teacher.space.held_out._asdict().items()},
+            trace=traces,
+            params=flatten(params),
+        )
+
+    def _lap(self) -> float:
+        now = time.perf_counter()
+        lap, self._last_lap = now - self._last_lap, now
+        return lap
+
+
+def _stack(traces: list[Trace]) -> dict[str, np.ndarray]:
+    """Per-iteration records -> named arrays with leading axes (seed, iteration)."""
+    both = jax.tree.map(lambda *x: np.stack(x, axis=1), *traces)
+    rows = {k: v for k, v in both._asdict().items() if isinstance(v, np.ndarray)}
+    task = {f"task_{k}": v for k, v in both.task._asdict().items()}
+    losses = {f"loss_{k}": v for k, v in both.losses._asdict().items()}
+    return {**task, **rows, **losses}

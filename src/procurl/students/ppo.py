@@ -1,0 +1,98 @@
+"""The student learns: Proximal Policy Optimisation, update for update what Stable-Baselines3 does.
+
+Several epochs of shuffled minibatches over one rollout, with the clipped objective, advantages normalised
+per minibatch, global gradient clipping and Adam (eps 1e-5). The tests hold it against Stable-Baselines3.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from procurl.config import PPO
+from procurl.students import nets
+from procurl.students.nets import Params
+from procurl.students.rollout import Rollout
+from procurl.types import Env
+
+
+class Student(NamedTuple):
+    params: Params
+    optimiser: Any
+
+
+class Batch(NamedTuple):
+    """Transitions, any order, leading axis = transitions."""
+
+    obs: Array
+    action: Array
+    log_prob: Array  # under the policy that played
+    advantage: Array
+    ret: Array  # advantage + value: what the critic is fitted to
+
+
+class Losses(NamedTuple):
+    policy: Array
+    value: Array
+    entropy: Array
+    kl: Array  # approximate divergence from the policy that played
+
+
+def init_student(key: Array, env: Env, config: PPO) -> Student:
+    params = nets.init_params(key, env.obs_size, env.action, config.shared, config.separate)
+    return Student(params, _optimiser(config).init(params))
+
+
+def update(student: Student, rollout: Rollout, key: Array, config: PPO) -> tuple[Student, Losses]:
+    """One PPO update; the losses are means over all minibatches."""
+    batch = as_batch(student.params, rollout)
+    n = batch.ret.shape[0]
+
+    def epoch(student: Student, key: Array) -> tuple[Student, Losses]:
+        order = jax.random.permutation(key, n).reshape(-1, config.batch_size)
+
+        def minibatch(student: Student, rows: Array) -> tuple[Student, Losses]:
+            return gradient_step(student, jax.tree.map(lambda x: x[rows], batch), config)
+
+        return jax.lax.scan(minibatch, student, order)
+
+    student, losses = jax.lax.scan(epoch, student, jax.random.split(key, config.epochs))
+    return student, jax.tree.map(jnp.mean, losses)
+
+
+def as_batch(params: Params, rollout: Rollout) -> Batch:
+    """Flatten T x N steps into transitions."""
+    log_prob, _ = nets.log_prob_and_entropy(params, nets.policy(params, rollout.obs), rollout.action)
+    batch = Batch(rollout.obs, rollout.action, log_prob, rollout.advantage, rollout.advantage + rollout.value)
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
+
+
+def gradient_step(student: Student, batch: Batch, config: PPO) -> tuple[Student, Losses]:
+    """One Adam step on one minibatch."""
+    gradient, losses = jax.grad(loss, has_aux=True)(student.params, batch, config)
+    updates, optimiser = _optimiser(config).update(gradient, student.optimiser)
+    return Student(optax.apply_updates(student.params, updates), optimiser), losses
+
+
+def loss(params: Params, batch: Batch, config: PPO) -> tuple[Array, Losses]:
+    """L = L_clip + value_coef * L_value - entropy * H."""
+    head, value = nets.forward(params, batch.obs)
+    log_prob, entropy = nets.log_prob_and_entropy(params, head, batch.action)
+    advantage = (batch.advantage - jnp.mean(batch.advantage)) / (jnp.std(batch.advantage, ddof=1) + 1e-8)
+
+    log_ratio = log_prob - batch.log_prob
+    ratio = jnp.exp(log_ratio)
+    clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
+    policy_loss = -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))
+    value_loss = jnp.mean((batch.ret - value) ** 2)
+    mean_entropy = jnp.mean(entropy)
+    total = policy_loss + config.value_coef * value_loss - config.entropy * mean_entropy
+    return total, Losses(policy_loss, value_loss, mean_entropy, jnp.mean(ratio - 1 - log_ratio))
+
+
+def _optimiser(config: PPO) -> optax.GradientTransformation:
+    return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.adam(config.lr, eps=1e-5))

@@ -1,0 +1,30 @@
+"""The two strategies that never watch: uniform over the pool, and straight from the target distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax import Array
+
+from procurl.teachers.base import PoolTeacher
+from procurl.types import Task
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class IID(PoolTeacher):
+    """Every task of the pool with the same probability."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Target(PoolTeacher):
+    """A fresh draw from the target distribution for every episode."""
+
+    def init(self, key: Array) -> tuple[()]:
+        return ()
+
+    def propose(self, state: Any, key: Array, n: int) -> Task:
+        return self.space.sample_target(key, n)

@@ -1,0 +1,169 @@
+"""The vocabulary of procurl: what a teacher, a student and an environment say to each other.
+
+Read this file after `loop.py`. Everything here is data or a protocol; nothing here computes.
+Four facts shape it:
+
+1. A task is (context, seed). `reset(task)` depends on the task alone, so V(task) is well defined.
+2. Propose reads, observe writes: proposals that are never played leave no trace.
+3. The critic belongs to `observe`; `propose` is a plain sampler that works before any critic exists.
+4. Episode records carry their own task, so a return cannot be paired with a neighbour's context.
+
+Shapes: T steps, N environments, n tasks, d context dimensions, S seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+class Task(NamedTuple):
+    """One task, or a batch of tasks along a leading axis."""
+
+    context: Array  # f32[..., d]  what teachers reason about
+    seed: Array  # i32[...]  which instance of the context (a layout, a start position)
+    row: Array  # i32[...]  its place in the pool, -1 for a task from elsewhere
+
+
+class Episodes(NamedTuple):
+    """What happened in one iteration: first the N episodes already running, then the n proposals in order.
+
+    The length N + n is fixed; `steps == 0` marks a proposal that was not played.
+    """
+
+    task: Task
+    ret: Array  # f32  return of the episode so far, earlier iterations included
+    length: Array  # i32  steps of the episode so far, earlier iterations included
+    steps: Array  # i32  steps played in this iteration
+    success: Array  # bool
+    gae: Array  # f32  mean advantage over this iteration's steps
+    abs_gae: Array  # f32  mean absolute advantage over this iteration's steps
+    started: Array  # bool  began in this iteration
+    finished: Array  # bool  ended in this iteration
+
+
+class Step(NamedTuple):
+    """The outcome of one environment step."""
+
+    obs: Array  # f32[o]
+    reward: Array  # f32
+    terminated: Array  # bool  the episode is over and worth nothing more
+    truncated: Array  # bool  the episode was cut; the student bootstraps from `obs`
+    success: Array  # bool
+
+
+class Continuous(NamedTuple):
+    """Actions in [low, high]^size; the environment clips what lies outside."""
+
+    size: int
+    low: float
+    high: float
+
+
+class Discrete(NamedTuple):
+    """Actions 0 .. size - 1."""
+
+    size: int
+
+
+class Env(Protocol):
+    """A task family as pure functions: no automatic reset and no curriculum inside."""
+
+    obs_size: int
+    action: Continuous | Discrete
+    max_steps: int  # no episode is longer
+    truncates: bool  # False promises that no step is ever `truncated`
+
+    def reset(self, task: Task) -> tuple[Any, Array]:
+        """The first state and observation of one task: a function of the task alone."""
+        ...
+
+    def step(self, key: Array, state: Any, action: Array) -> tuple[Any, Step]:
+        """The next state and what the student sees of it."""
+        ...
+
+
+class TargetDistribution(Protocol):
+    """The paper's mu: where the final skill is measured."""
+
+    def sample(self, key: Array, n: int) -> Task:
+        """n independent target tasks, not projected into the space."""
+        ...
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class TaskSpace:
+    """The tasks of a setting. Pool, targets and held-out tasks are drawn once and shared by all seeds."""
+
+    low: Array  # f32[d]
+    high: Array  # f32[d]
+    pool: Task  # n training tasks, the paper's C_unif
+    targets: Task  # samples of mu for the teacher, the paper's C_targ
+    held_out: Task  # samples of mu for evaluation only
+    names: tuple[str, ...] = field(metadata={"static": True})  # of the context's dimensions
+    target: TargetDistribution = field(metadata={"static": True})  # mu itself
+    value_range: tuple[float, float] = field(default=(0.0, 1.0), metadata={"static": True})  # (V_min, V_max)
+    fresh_seeds: bool = field(default=False, metadata={"static": True})  # every proposal is a new instance
+    snap: Callable[[Array], Array] | None = field(default=None, metadata={"static": True})  # to a discrete set
+    name: str = field(default="", metadata={"static": True})  # of the setting, where it has one
+
+    @property
+    def dim(self) -> int:
+        return len(self.names)
+
+    @property
+    def n_pool(self) -> int:
+        return self.pool.seed.shape[-1]
+
+    def project(self, context: Array) -> Array:
+        """Any context -> the nearest playable one."""
+        inside = jnp.clip(context, self.low, self.high)
+        return inside if self.snap is None else self.snap(inside)
+
+    def sample_target(self, key: Array, n: int) -> Task:
+        """n playable tasks from the target distribution."""
+        task = self.target.sample(key, n)
+        return task._replace(context=self.project(task.context))
+
+    def from_pool(self, key: Array, rows: Array) -> Task:
+        """The pool's tasks in `rows`, each a new instance where the setting asks for that."""
+        task = Task(self.pool.context[rows], self.pool.seed[rows], rows.astype(jnp.int32))
+        return task._replace(seed=random_seeds(key, rows.shape)) if self.fresh_seeds else task
+
+
+class Critic(Protocol):
+    """All that a teacher may ask of a student."""
+
+    def value(self, tasks: Task) -> Array:
+        """The student's estimate of the return from each task's first observation, f32[n], raw."""
+        ...
+
+
+class Teacher(Protocol):
+    """A curriculum strategy: a frozen dataclass of hyper-parameters with pure functions of an explicit state."""
+
+    @property
+    def space(self) -> TaskSpace: ...
+
+    def init(self, key: Array) -> Any:
+        """The state before anybody has played."""
+        ...
+
+    def propose(self, state: Any, key: Array, n: int) -> Task:
+        """A queue of n tasks. Reads the state and never changes it."""
+        ...
+
+    def observe(self, state: Any, key: Array, episodes: Episodes, critic: Critic) -> Any:
+        """The state after an iteration's episodes."""
+        ...
+
+
+def random_seeds(key: Array, shape: tuple[int, ...]) -> Array:
+    """Fresh instance numbers for tasks."""
+    return jax.random.randint(key, shape, 0, 2**31 - 1, dtype=jnp.int32)
