@@ -1,5 +1,12 @@
 """Two CPU devices, so that every test of the engine also tests spreading seeds over devices."""
 
+import os
+from pathlib import Path
+
 import procurl
 
 procurl.use_cores(2, device="cpu")
+
+# Most of the suite's time is compilation, and many tests compile the same program: workers share a cache.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".xla-cache"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")

@@ -4,6 +4,7 @@ import dataclasses
 from typing import ClassVar, NamedTuple
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from twins import gae_twin
 
 import procurl
 from procurl.config import PPO, Config
-from procurl.students import nets, ppo, rollout
+from procurl.students import adam, nets, ppo, rollout
 from procurl.targets import Point
 from procurl.types import Continuous, Discrete, Step, Task, TaskSpace
 
@@ -77,7 +78,7 @@ def test_loss_and_one_update_equal_a_hand_version():
     assert float(ours) == pytest.approx(numpy_loss(slow, batch64, config), rel=1e-5)
 
     # The gradient by central differences, then clipping and the first Adam step by hand.
-    flat, unravel = jax.flatten_util.ravel_pytree(params)
+    flat, _ = jax.flatten_util.ravel_pytree(params)
     flat64 = np.asarray(flat, np.float64)
     structure = jax.tree.structure(params)
     shapes = [np.shape(x) for x in jax.tree.leaves(params)]
@@ -90,7 +91,7 @@ def test_loss_and_one_update_equal_a_hand_version():
     gradient = np.array([(loss_at(flat64 + e) - loss_at(flat64 - e)) / 2e-6 for e in np.eye(len(flat64)) * 1e-6])
     gradient *= min(1.0, config.max_grad_norm / np.linalg.norm(gradient))
     by_hand = flat64 - config.lr * gradient / (np.abs(gradient) + 1e-5)
-    student = ppo.Student(params, ppo._optimiser(config).init(params))
+    student = ppo.Student(params, adam.init(params))
     updated, _ = ppo.gradient_step(student, batch, config)
     np.testing.assert_allclose(jax.flatten_util.ravel_pytree(updated.params)[0], by_hand, atol=3e-6)
 
@@ -160,7 +161,7 @@ def test_one_epoch_equals_stable_baselines3():
     model._current_progress_remaining = 1.0
     model.train()
 
-    student = ppo.Student(params, ppo._optimiser(config).init(params))
+    student = ppo.Student(params, adam.init(params))
     for rows in order.reshape(n_minibatches, -1):
         student, _ = ppo.gradient_step(student, jax.tree.map(lambda x, rows=rows: x[rows], batch), config)
 
@@ -217,9 +218,7 @@ def corridor_space():
     goals = jnp.array([[-1.5], [1.5], [-1.0], [1.0]])
     rows = jnp.arange(4, dtype=jnp.int32)
     tasks = Task(goals, jnp.zeros(4, jnp.int32), rows)
-    return TaskSpace(
-        jnp.array([-2.0]), jnp.array([2.0]), tasks, tasks, tasks, names=("goal",), target=Point((1.5,))
-    )
+    return TaskSpace(jnp.array([-2.0]), jnp.array([2.0]), tasks, tasks, tasks, names=("goal",), target=Point((1.5,)))
 
 
 @pytest.mark.parametrize("discrete", [False, True])

@@ -101,8 +101,8 @@ def check_env(env: Env, space: TaskSpace, steps: int = 50) -> None:
         for name in ("obs", "reward"):
             if not np.isfinite(np.asarray(getattr(outcome, name))[alive]).all():
                 findings.append(f"step {t}: NaN or infinity in {name}")
-        if jax.tree.structure(new_state) != jax.tree.structure(state):
-            findings.append("step returns a state of another structure than reset")
+        if jax.tree.map(jnp.shape, new_state) != jax.tree.map(jnp.shape, state):
+            findings.append("step returns a state of another shape than reset")
         if np.any(np.asarray(outcome.truncated)) and not env.truncates:
             findings.append(f"step {t} was truncated, but the class says truncates = False")
         length += alive
@@ -192,9 +192,7 @@ def _with_other_unplayed(episodes: Episodes) -> Episodes:
     """The same record with other tasks in the places that were not played."""
     unplayed = episodes.steps == 0
     flip = jax.tree.map(lambda x: jnp.flip(x, axis=0), episodes.task)
-    other = jax.tree.map(
-        lambda a, b: jnp.where(unplayed.reshape(-1, *(1,) * (a.ndim - 1)), b, a), episodes.task, flip
-    )
+    other = jax.tree.map(lambda a, b: jnp.where(unplayed.reshape(-1, *(1,) * (a.ndim - 1)), b, a), episodes.task, flip)
     return episodes._replace(task=other)
 
 

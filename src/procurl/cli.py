@@ -1,7 +1,167 @@
-"""The command line."""
+"""The command line: `procurl list | train | evaluate | plot`.
+
+Strings become objects here, once. Nothing on the way to a help text imports JAX; `train` first tells XLA which
+processors to use and imports it then.
+"""
+
 from __future__ import annotations
-import re
+
 import argparse
+import dataclasses
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from procurl import __version__, presets
+from procurl.config import PPO, Config
+from procurl.errors import ConfigError, ProcurlError, unknown_name
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    args = build_parser().parse_args(argv)
+    try:
+        return int(args.run(args) or 0)
+    except ProcurlError as error:
+        print(f"procurl: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("procurl: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone, as in `procurl list | head`
+        sys.stderr.close()
+        return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="procurl", description="Curriculum reinforcement learning: a teacher picks tasks, a student learns."
+    )
+    parser.add_argument("--version", action="version", version=f"procurl {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    command = commands.add_parser("list", help="settings, teachers and their hyper-parameters")
+    command.set_defaults(run=run_list)
+
+    command = commands.add_parser(
+        "train",
+        help="train students with a curriculum",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=lazy_text(train_options),
+    )
+    command.add_argument("setting", metavar="SETTING", help=", ".join(presets.SETTINGS))
+    command.add_argument("--teacher", default="procurl-target", metavar="NAME", help=", ".join(presets.TEACHERS))
+    command.add_argument("--variant", default="paper", metavar="NAME", help="presets: paper or release")
+    command.add_argument("--seeds", type=seed_range, default=range(1), metavar="N", help="how many, or FIRST-LAST")
+    command.add_argument("--steps", type=step_count, metavar="1M", help="environment steps per seed")
+    command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="see below; may be repeated")
+    command.add_argument("--out", type=Path, metavar="DIR", help="folder for the result")
+    command.add_argument("--device", choices=["cpu", "gpu"], help="default: what JAX finds")
+    command.add_argument("--quiet", action="store_true", help="no progress line")
+    command.set_defaults(run=run_train)
+
+    command = commands.add_parser("evaluate", help="return per held-out task of a finished run")
+    command.add_argument("run_folder", type=Path, metavar="RUN")
+    command.add_argument("--episodes", type=int, default=100, help="per task and seed (default 100)")
+    command.add_argument("--deterministic", action="store_true", help="take the most likely action")
+    command.add_argument("--device", choices=["cpu", "gpu"], help="default: what JAX finds")
+    command.set_defaults(run=run_evaluate)
+
+    command = commands.add_parser("plot", help="learning curves and curricula of runs")
+    command.add_argument("run_folders", type=Path, nargs="+", metavar="DIR", help="run folders, or folders of them")
+    command.add_argument("--out", type=Path, default=Path("."), metavar="DIR", help="where the pictures go (default .)")
+    command.add_argument("--band", choices=["se", "ci"], default="se", help="standard error, or 95 %% interval")
+    command.add_argument("--format", choices=["png", "pdf"], default="png")
+    command.set_defaults(run=run_plot)
+    return parser
+
+
+def run_list(args: argparse.Namespace) -> None:
+    print("Settings")
+    for name, setting in presets.SETTINGS.items():
+        print(f"  {name:16} {setting.summary}; {setting.steps:,} steps, {setting.seeds} seeds in the paper")
+    print("\nTeachers")
+    for name, summary in presets.TEACHERS.items():
+        print(f"  {name:16} {summary}")
+    print("\n`procurl train --help` lists every option that --set takes.")
+
+
+def run_train(args: argparse.Namespace) -> int:
+    setting = presets.named_setting(args.setting)
+    presets.teacher_preset(args.teacher, args.setting, args.variant)  # a misspelt name fails before JAX loads
+    from procurl.devices import use_cores
+
+    use_cores(device=args.device)
+    import procurl
+    from procurl.progress import ProgressLine
+
+    options = sort_options(args.set, args.setting, args.teacher)
+    config = configured(presets.preset(args.setting, args.variant), options)
+    env, space = procurl.make(args.setting, **options["env"])
+    teacher = procurl.make_teacher(args.teacher, space, variant=args.variant, **options["teacher"])
+    steps = args.steps or setting.steps
+
+    title = f"{args.setting}, {args.teacher}, {len(args.seeds)} seed{'s' if len(args.seeds) > 1 else ''}"
+    try:
+        with ProgressLine(title, quiet=args.quiet) as line:
+            result = procurl.train(
+                env,
+                teacher,
+                config,
+                seeds=args.seeds,
+                steps=steps,
+                out=args.out,
+                callback=line,
+                time_teacher=not args.quiet,
+            )
+    except KeyboardInterrupt:
+        kept = f"; what was done is in {args.out}" if args.out else " (nothing was saved: no --out)"
+        print(f"procurl: interrupted{kept}", file=sys.stderr)
+        return 130
+    from procurl.bench.stats import mean_and_error
+
+    mean, error = mean_and_error(result.ret[:, -1])
+    print(f"{title}: return on the target {mean:.3f} +- {error:.3f} after {result.steps[-1]:,} steps")
+    if args.out:
+        print(f"saved to {args.out}")
+    return 0
+
+
+def run_evaluate(args: argparse.Namespace) -> None:
+    from procurl.devices import use_cores
+    from procurl.result import load_result
+
+    result = load_result(args.run_folder)
+    use_cores(device=args.device)
+    from procurl.bench.tables import evaluate_run
+
+    print(evaluate_run(result, args.episodes, args.deterministic))
+
+
+def run_plot(args: argparse.Namespace) -> None:
+    from procurl.result import load_result
+
+    try:
+        from procurl.bench import figures
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"plotting needs {error.name}: pip install 'procurl[report]'") from error
+    folders = [f for given in args.run_folders for f in run_folders_in(given)]
+    results = [load_result(f) for f in folders]
+    args.out.mkdir(parents=True, exist_ok=True)
+    for path in figures.save_all(results, args.out, band=args.band, suffix=args.format):
+        print(path)
+
+
+def run_folders_in(path: Path) -> list[Path]:
+    """A run folder itself, or all run folders right below a folder."""
+    if (path / "manifest.json").is_file():
+        return [path]
+    found = sorted(p.parent for p in path.glob("*/manifest.json"))
+    if not found:
+        raise ConfigError(f"{path} is no run folder and holds none (a run folder has a manifest.json)")
+    return found
 
 
 def step_count(text: str) -> int:
@@ -10,3 +170,108 @@ def step_count(text: str) -> int:
     if not match:
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of steps: expected e.g. 5000, 10k or 1M")
     return round(float(match[1]) * {"": 1, "k": 1_000, "m": 1_000_000}[match[2].lower()])
+
+
+def seed_range(text: str) -> range:
+    """How many seeds (8 means 0 to 7), or which (8-15)."""
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
+    if not match:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seeds: expected e.g. 8, or 8-15")
+    first, last = (0, int(match[1]) - 1) if match[2] is None else (int(match[1]), int(match[2]))
+    if last < first:
+        raise argparse.ArgumentTypeError(f"'{text}' names no seed: expected at least one, e.g. 8, or 8-15")
+    return range(first, last + 1)
+
+
+def option_tables(setting: str, teacher: str) -> dict[str, type]:
+    """The documented dataclasses whose fields --set can change."""
+    from procurl.envs import SETTINGS
+    from procurl.teachers import TEACHERS
+
+    return {"teacher": TEACHERS[teacher], "env": SETTINGS[setting][0], "ppo": PPO, "run": Config}
+
+
+def sort_options(assignments: list[str], setting: str, teacher: str) -> dict[str, dict[str, Any]]:
+    """NAME=VALUE pairs -> values by section. A name may leave its section out where that is unique."""
+    tables = option_tables(setting, teacher)
+    known = {(section, f.name): f for section, cls in tables.items() for f in documented(cls)}
+    sorted_options: dict[str, dict[str, Any]] = {section: {} for section in tables}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {assignment}: expected NAME=VALUE, e.g. teacher.beta=130")
+        matches = [key for key in known if name in (key[1], ".".join(key))]
+        if not matches:
+            raise unknown_name("option", name, {".".join(key) for key in known} | {key[1] for key in known})
+        if len(matches) > 1:
+            choices = " or ".join(".".join(key) for key in matches)
+            raise ConfigError(f"--set {name}: not unique, expected {choices}")
+        section, field_name = matches[0]
+        sorted_options[section][field_name] = parse_value(name, text, known[matches[0]].type)
+    return sorted_options
+
+
+def documented(cls: type) -> list[dataclasses.Field[Any]]:
+    return [f for f in dataclasses.fields(cls) if "help" in f.metadata]
+
+
+def parse_value(name: str, text: str, kind: Any) -> Any:
+    """A value as written on the command line, of the type its field declares."""
+    kind = str(kind)
+    try:
+        if text == "None" and "None" in kind:
+            return None
+        if kind == "bool":
+            return {"true": True, "false": False}[text.lower()]
+        if kind.startswith("tuple[int"):
+            return tuple(int(x) for x in text.strip("()[]").split(",") if x.strip())
+        if kind.startswith("int"):
+            return int(text)
+        if kind == "float":
+            return float(text)
+        if kind.startswith("Literal"):
+            choices = re.findall(r"\"(.*?)\"|'(.*?)'", kind)
+            if text not in [a or b for a, b in choices]:
+                raise ValueError
+            return text
+    except (ValueError, KeyError):
+        raise ConfigError(f"--set {name}={text}: expected a value of type {kind}") from None
+    raise ConfigError(f"--set {name}: a {kind} cannot be given on the command line; use the Python API")
+
+
+def configured(config: Config, options: dict[str, dict[str, Any]]) -> Config:
+    return dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, **options["ppo"]), **options["run"])
+
+
+def train_options() -> str:
+    """Every option of --set with its help: the documented fields themselves."""
+    from procurl.envs import SETTINGS
+    from procurl.teachers import TEACHERS
+
+    lines = ["options for --set (a section may be left out where the name is unique):"]
+    sections: list[tuple[str, str, type]] = [("ppo", "the student", PPO), ("run", "the loop", Config)]
+    sections += [("teacher", f"--teacher {name}", cls) for name, cls in TEACHERS.items()]
+    sections += [("env", cls.__name__, cls) for cls in dict.fromkeys(cls for cls, _ in SETTINGS.values())]
+    for section, title, cls in sections:
+        fields = documented(cls)
+        if fields:
+            lines.append(f"\n  {section}: {title}")
+            lines += [f"    {section}.{f.name:20} {f.metadata['help']} (default {f.default})" for f in fields]
+    lines.append("\nDefaults are the class's own; the presets of a setting come on top (`procurl list`).")
+    return "\n".join(lines)
+
+
+class lazy_text(str):
+    """A help text that is only made when somebody reads it (argparse formats it with %)."""
+
+    def __new__(cls, make: Any) -> lazy_text:
+        text = super().__new__(cls, " ")
+        text.make = make  # type: ignore[attr-defined]
+        return text
+
+    def __mod__(self, values: Any) -> str:
+        return str(self.make())  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from procurl.evaluate import Scores, evaluate
 from procurl.loop import Carry
 from procurl.record import Trace
 from procurl.students.critic import StudentCritic
-from procurl.types import Env, Episodes, Teacher
+from procurl.types import Env, Episodes, Task, Teacher
 
 PER_SEED, SHARED = PartitionSpec("seeds"), PartitionSpec()
 
@@ -34,50 +35,30 @@ class Engine:
         devices = jax.local_devices()[: len(seeds)]
         padded = seeds + seeds[-1:] * (-len(seeds) % len(devices))  # every device gets the same number
         self.n_seeds = len(seeds)
-        self.mesh = Mesh(np.array(devices), ("seeds",))
+        mesh = Mesh(np.array(devices), ("seeds",))
         # Environment, teacher and pool travel as arguments: as constants they would be compiled in.
-        self.world = jax.device_put((env, teacher), NamedSharding(self.mesh, SHARED))
+        self.world = jax.device_put((env, teacher), NamedSharding(mesh, SHARED))
         keys = jax.vmap(jax.random.key)(jnp.array(padded, jnp.uint32))
-        self.keys = jax.device_put(keys, NamedSharding(self.mesh, PER_SEED))
-
-        def begin(key: Array, _: None, t: Array, world: Any) -> Carry:
-            return loop.begin(jax.random.fold_in(key, 0), *world, config)
-
-        def iterate(key: Array, carry: Carry, t: Array, world: Any) -> tuple[Carry, Trace]:
-            return loop.iteration(carry, jax.random.fold_in(key, 2 * t + 1), *world, config)
-
-        def score(key: Array, params: Any, t: Array, world: Any) -> Scores:
-            env, teacher = world
-            k_eval = jax.random.fold_in(key, 2 * t + 2)
-            return evaluate(env, params, teacher.space.held_out, k_eval, config.evaluation_episodes)
-
-        def only_teach(key: Array, carry: Carry, t: Array, world: Any) -> Any:
-            env, teacher = world
-            tasks = teacher.propose(carry.teacher, key, config.ppo.n_steps)
-            nothing = _unplayed(tasks, config.ppo.n_envs)
-            return tasks, teacher.observe(carry.teacher, key, nothing, StudentCritic(env, carry.student.params))
-
-        self._begin, self._score, self._only_teach = (self._over_seeds(f) for f in (begin, score, only_teach))
-        self._iterate = self._over_seeds(iterate, donate=True)
+        self.keys = jax.device_put(keys, NamedSharding(mesh, PER_SEED))
+        self._program = _program(config, mesh)
 
     def begin(self) -> Carry:
-        return self._begin(self.keys, None, 0, self.world)
+        return self._program.begin(self.keys, None, 0, self.world)
 
     def iterate(self, carry: Carry, t: int) -> tuple[Carry, Trace]:
         """Iteration number t. The carry that goes in must not be used again."""
-        return self._iterate(self.keys, carry, t, self.world)
+        return self._program.iterate(self.keys, carry, t, self.world)
 
     def evaluate(self, carry: Carry, t: int) -> Scores:
         """The students after t iterations on the held-out tasks."""
-        return self.to_host(self._score(self.keys, carry.student.params, t, self.world))
+        return self.to_host(self._program.score(self.keys, carry.student.params, t, self.world))
 
     def teacher_seconds(self, carry: Carry, repeats: int = 5) -> float:
         """Time of one iteration's teacher calls, compiled alone, for all seeds: the fastest of a few."""
-        jax.block_until_ready(self._only_teach(self.keys, carry, 0, self.world))
         seconds = []
-        for _ in range(repeats):
+        for _ in range(repeats + 1):  # the first also compiles
             started = time.perf_counter()
-            jax.block_until_ready(self._only_teach(self.keys, carry, 0, self.world))
+            jax.block_until_ready(self._program.only_teach(self.keys, carry, 0, self.world))
             seconds.append(time.perf_counter() - started)
         return min(seconds)
 
@@ -85,20 +66,53 @@ class Engine:
         """As NumPy arrays, padding seeds left out."""
         return jax.tree.map(lambda x: np.asarray(x)[: self.n_seeds], tree)
 
-    def _over_seeds(self, fn: Callable[..., Any], donate: bool = False) -> Callable[..., Any]:
-        """fn(key, per-seed tree, t, shared tree) for one seed -> the same for all seeds, compiled."""
-        batched = jax.vmap(fn, in_axes=(0, 0, None, None))
+
+class Program(NamedTuple):
+    """Compiled functions (keys, per-seed tree, t, (env, teacher)) -> per-seed tree."""
+
+    begin: Callable[..., Carry]
+    iterate: Callable[..., tuple[Carry, Trace]]
+    score: Callable[..., Scores]
+    only_teach: Callable[..., Any]
+
+
+@lru_cache(maxsize=32)
+def _program(config: Config, mesh: Mesh) -> Program:
+    """One set of compiled functions per config and devices: a second run of the same shape compiles nothing."""
+
+    def begin(key: Array, _: None, t: Array, world: Any) -> Carry:
+        env, teacher = world
+        return loop.begin(jax.random.fold_in(key, 0), env, teacher, config)
+
+    def iterate(key: Array, carry: Carry, t: Array, world: Any) -> tuple[Carry, Trace]:
+        env, teacher = world
+        return loop.iteration(carry, jax.random.fold_in(key, 2 * t + 1), env, teacher, config)
+
+    def score(key: Array, params: Any, t: Array, world: Any) -> Scores:
+        env, teacher = world
+        k_eval = jax.random.fold_in(key, 2 * t + 2)
+        return evaluate(env, params, teacher.space.held_out, k_eval, config.evaluation_episodes)
+
+    def only_teach(key: Array, carry: Carry, t: Array, world: Any) -> Any:
+        env, teacher = world
+        tasks = teacher.propose(carry.teacher, key, config.ppo.n_steps)
+        nothing = _unplayed(tasks, config.ppo.n_envs)
+        return tasks, teacher.observe(carry.teacher, key, nothing, StudentCritic(env, carry.student.params))
+
+    def over_seeds(fn: Callable[..., Any], donate: bool = False) -> Callable[..., Any]:
         spread = jax.shard_map(
-            batched,
-            mesh=self.mesh,
+            jax.vmap(fn, in_axes=(0, 0, None, None)),
+            mesh=mesh,
             in_specs=(PER_SEED, PER_SEED, SHARED, SHARED),
             out_specs=PER_SEED,
             check_vma=False,
         )
         return jax.jit(spread, donate_argnums=(1,) if donate else ())
 
+    return Program(over_seeds(begin), over_seeds(iterate, donate=True), over_seeds(score), over_seeds(only_teach))
 
-def _unplayed(tasks: Any, n_envs: int) -> Episodes:
+
+def _unplayed(tasks: Task, n_envs: int) -> Episodes:
     """An iteration's record in which nothing happened."""
     task = jax.tree.map(lambda x: jnp.concatenate([x[:n_envs], x]), tasks)
     n = task.seed.shape[0]

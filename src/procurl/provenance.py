@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import platform
 import subprocess
 from functools import cache
@@ -19,9 +20,9 @@ from procurl.types import Env, TaskSpace, Teacher
 
 
 def describe(env: Env, teacher: Teacher, config: Config, seeds: tuple[int, ...], steps: int) -> dict[str, Any]:
-    """All that determines a run, ready for JSON."""
+    """All that determines a run, as plain JSON data."""
     space = teacher.space
-    return {
+    row = {
         "setting": space.name,
         "env": _fields(env),
         "teacher": _fields(teacher),
@@ -39,13 +40,14 @@ def describe(env: Env, teacher: Teacher, config: Config, seeds: tuple[int, ...],
         "seeds": list(seeds),
         "steps": steps,
     }
+    plain: dict[str, Any] = json.loads(json.dumps(row))  # tuples become lists now, not when the run is read again
+    return plain
 
 
 @cache
 def software_and_hardware() -> dict[str, Any]:
     """Versions, commit and devices."""
     import jaxlib
-    import optax
 
     return {
         "procurl": __version__,
@@ -53,7 +55,6 @@ def software_and_hardware() -> dict[str, Any]:
         "python": platform.python_version(),
         "jax": jax.__version__,
         "jaxlib": jaxlib.__version__,
-        "optax": optax.__version__,
         "numpy": np.__version__,
         "platform": platform.platform(),
         "processor": _processor(),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.spatial
 from jax import Array
 
 from procurl import provenance
@@ -38,7 +39,6 @@ class Trace(NamedTuple):
     train_return: Array  # f32  mean return of the episodes that ended
     train_success: Array  # f32
     train_length: Array  # f32
-    target_distance: Array  # f32[d]  mean |context - nearest target| of the episodes that began
     losses: Losses
     finite: Array  # bool[4]  see FINITE
     inside: Array  # bool  all contexts that began lie in the space
@@ -52,10 +52,6 @@ def trace(space: TaskSpace, episodes: Episodes, played: Rollout, losses: Losses)
         episodes.task.seed.at[kept].get(mode="fill", fill_value=-1),
         episodes.task.row.at[kept].get(mode="fill", fill_value=-1),
     )
-    # The distance to the nearest target is averaged over the tasks kept: they are a fair sample.
-    gap = jnp.abs(task.context[:, None, :] - space.targets.context[None, :, :])  # f32[k, m, d]
-    nearest = jnp.argmin(jnp.sum(gap**2, axis=-1), axis=1)  # i32[k]
-    distance = jnp.take_along_axis(gap, nearest[:, None, None], axis=1)[:, 0]  # f32[k, d]
 
     def mean_finished(x: Array) -> Array:
         return jnp.sum(jnp.where(episodes.finished, x, 0.0)) / jnp.sum(episodes.finished)
@@ -70,7 +66,6 @@ def trace(space: TaskSpace, episodes: Episodes, played: Rollout, losses: Losses)
         train_return=mean_finished(episodes.ret),
         train_success=mean_finished(episodes.success.astype(jnp.float32)),
         train_length=mean_finished(episodes.length.astype(jnp.float32)),
-        target_distance=jnp.nanmean(distance, axis=0),
         losses=losses,
         finite=jnp.stack([jnp.all(jnp.isfinite(x)) for x in (episodes.ret, played.obs, played.value, loss_sum)]),
         inside=jnp.all(inside | ~episodes.started[:, None]),
@@ -177,6 +172,9 @@ class Log:
         n_steps = self.config.ppo.n_steps
         scores = [s for _, s in self._evaluations]
         traces = _stack(self._traces) if self._traces else {}
+        if traces:
+            targets = np.asarray(self.teacher.space.targets.context)
+            traces["target_distance"] = distance_to_nearest(traces["task_context"], targets)
         steady = self._steady_chunks()
         timing = {
             "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began)),
@@ -211,3 +209,13 @@ def _stack(traces: list[Trace]) -> dict[str, np.ndarray]:
     task = {f"task_{k}": v for k, v in both.task._asdict().items()}
     losses = {f"loss_{k}": v for k, v in both.losses._asdict().items()}
     return {**task, **rows, **losses}
+
+
+def distance_to_nearest(context: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Mean |context - nearest target| per dimension, f32[S, iterations, d], over the tasks kept (a fair sample)."""
+    kept = np.isfinite(context[..., 0])
+    _, nearest = scipy.spatial.cKDTree(targets).query(context[kept])
+    gap = np.full(context.shape, np.nan, np.float32)
+    gap[kept] = np.abs(context[kept] - targets[nearest])
+    with np.errstate(invalid="ignore"):  # an iteration in which nothing began has no distance: 0 / 0
+        return np.nansum(gap, axis=2) / kept.sum(axis=2, keepdims=True)

@@ -18,6 +18,7 @@ import io
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,19 +142,19 @@ def reserve(path: str | os.PathLike[str]) -> Path:
 
 def load_result(path: str | os.PathLike[str]) -> Result:
     """Read a run folder, after checking every file against the manifest."""
-    contents = _verified(Path(path))
-    evaluations = _read_npz(contents["evaluations.npz"])
+    data = _parsed(Path(path))
+    evaluations = data["evaluations.npz"]
     return Result(
-        config=json.loads(contents["config.json"]),
-        provenance=json.loads(contents["provenance.json"]),
-        timing=json.loads(contents["timing.json"]),
+        config=data["config.json"],
+        provenance=data["provenance.json"],
+        timing=data["timing.json"],
         seeds=evaluations["seeds"],
         steps=evaluations["steps"],
         task_ret=evaluations["task_ret"],
         task_success=evaluations["task_success"],
         held_out={k: evaluations[f"held_out_{k}"] for k in ("context", "seed", "row")},
-        trace=_read_npz(contents["trace.npz"]),
-        params=_read_tensors(contents["policy.safetensors"]),
+        trace=data["trace.npz"],
+        params=data["policy.safetensors"],
     )
 
 
@@ -161,13 +162,13 @@ def load_policy(path: str | os.PathLike[str], seed: int | None = None) -> Any:
     """The trained policy of one seed of a run (the first, unless `seed` names another), ready to `predict`."""
     from procurl.policy import Policy
 
-    contents = _verified(Path(path))
-    config = json.loads(contents["config.json"])
+    data = _parsed(Path(path))
+    config = data["config.json"]
     seeds = config["seeds"]
     if seed is not None and seed not in seeds:
         raise ConfigError(f"seed {seed} is not in {path}: it holds the seeds {seeds}")
     row = 0 if seed is None else seeds.index(seed)
-    params = {k: v[row] for k, v in _read_tensors(contents["policy.safetensors"]).items()}
+    params = {k: v[row] for k, v in data["policy.safetensors"].items()}
     return Policy(params, config["action"])
 
 
@@ -196,6 +197,18 @@ def _verified(folder: Path) -> dict[str, bytes]:
         if hashlib.sha256(contents[name]).hexdigest() != digests[name]:
             raise RunFolderError(f"{folder / name} is damaged: its content does not match manifest.json")
     return contents
+
+
+def _parsed(folder: Path) -> dict[str, Any]:
+    """Every file of a run as plain data. A file that matches its digest may still hold nonsense, or a pickle."""
+    readers: dict[str, Callable[[bytes], Any]] = {".json": json.loads, ".npz": _read_npz, ".safetensors": _read_tensors}
+    data = {}
+    for name, content in _verified(folder).items():
+        try:
+            data[name] = readers[Path(name).suffix](content)
+        except Exception as error:
+            raise RunFolderError(f"{folder / name} cannot be read: {error}") from error
+    return data
 
 
 def _json(data: Any) -> bytes:

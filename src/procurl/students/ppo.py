@@ -6,15 +6,14 @@ per minibatch, global gradient clipping and Adam (eps 1e-5). The tests hold it a
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array
 
 from procurl.config import PPO
-from procurl.students import nets
+from procurl.students import adam, nets
 from procurl.students.nets import Params
 from procurl.students.rollout import Rollout
 from procurl.types import Env
@@ -22,7 +21,7 @@ from procurl.types import Env
 
 class Student(NamedTuple):
     params: Params
-    optimiser: Any
+    optimiser: adam.AdamState
 
 
 class Batch(NamedTuple):
@@ -44,7 +43,7 @@ class Losses(NamedTuple):
 
 def init_student(key: Array, env: Env, config: PPO) -> Student:
     params = nets.init_params(key, env.obs_size, env.action, config.shared, config.separate)
-    return Student(params, _optimiser(config).init(params))
+    return Student(params, adam.init(params))
 
 
 def update(student: Student, rollout: Rollout, key: Array, config: PPO) -> tuple[Student, Losses]:
@@ -74,8 +73,8 @@ def as_batch(params: Params, rollout: Rollout) -> Batch:
 def gradient_step(student: Student, batch: Batch, config: PPO) -> tuple[Student, Losses]:
     """One Adam step on one minibatch."""
     gradient, losses = jax.grad(loss, has_aux=True)(student.params, batch, config)
-    updates, optimiser = _optimiser(config).update(gradient, student.optimiser)
-    return Student(optax.apply_updates(student.params, updates), optimiser), losses
+    gradient = adam.clip_to_norm(gradient, config.max_grad_norm)
+    return Student(*adam.step(student.params, gradient, student.optimiser, config.lr)), losses
 
 
 def loss(params: Params, batch: Batch, config: PPO) -> tuple[Array, Losses]:
@@ -92,7 +91,3 @@ def loss(params: Params, batch: Batch, config: PPO) -> tuple[Array, Losses]:
     mean_entropy = jnp.mean(entropy)
     total = policy_loss + config.value_coef * value_loss - config.entropy * mean_entropy
     return total, Losses(policy_loss, value_loss, mean_entropy, jnp.mean(ratio - 1 - log_ratio))
-
-
-def _optimiser(config: PPO) -> optax.GradientTransformation:
-    return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.adam(config.lr, eps=1e-5))

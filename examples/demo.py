@@ -1,0 +1,78 @@
+"""The paper's headline on a laptop: four teachers on Point Mass Sparse, a table, three pictures and a report.
+
+make demo          (or: python examples/demo.py --seeds 8 --steps 600k)
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import procurl
+from procurl.cli import step_count
+
+TEACHERS = ("procurl-target", "procurl-unif", "iid", "target")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--setting", default="point-mass-1t")
+    parser.add_argument("--seeds", type=int, default=16)
+    parser.add_argument("--steps", type=step_count, default=800_000)
+    parser.add_argument("--out", type=Path, default=Path("demo-output"))
+    args = parser.parse_args()
+    replace_old_demo(args.out)
+
+    procurl.use_cores()  # before JAX is imported
+    from procurl.bench import figures
+    from procurl.bench.tables import comparison
+    from procurl.progress import ProgressLine
+
+    began = time.perf_counter()
+    env, space = procurl.make(args.setting)
+    results = {}
+    for name in TEACHERS:
+        teacher = procurl.make_teacher(name, space)
+        with ProgressLine(f"{args.setting}, {name}, {args.seeds} seeds", every=15) as line:
+            results[name] = procurl.train(
+                env, teacher, procurl.preset(args.setting), seeds=args.seeds, steps=args.steps,
+                out=args.out / name, callback=line, time_teacher=True,
+            )  # fmt: skip
+
+    pictures = figures.save_all(list(results.values()), args.out)
+    steps = results["iid"].steps[-1]
+    report = "\n".join(
+        [
+            f"# {args.setting}: {len(TEACHERS)} teachers, {args.seeds} seeds, {steps:,} steps",
+            "",
+            "Return on held-out target tasks, mean +- standard error over seeds.",
+            "",
+            comparison(results),
+            "",
+            *(f"![{path.stem}]({path.name})\n" for path in pictures),
+            f"Made by procurl {procurl.__version__} in {time.perf_counter() - began:.0f} s on "
+            f"{results['iid'].provenance['processor']} ({', '.join(results['iid'].provenance['devices'])}).",
+            "",
+        ]
+    )
+    (args.out / "report.md").write_text(report)
+    print()
+    print(comparison(results))
+    print(f"\nreport: {args.out / 'report.md'}\npictures: {', '.join(str(p) for p in pictures)}")
+
+
+def replace_old_demo(out: Path) -> None:
+    """A demo may be repeated: what an earlier one wrote is removed, anything else is left alone."""
+    if not out.exists():
+        return
+    foreign = [p.name for p in out.iterdir() if not (p.name in (*TEACHERS, "report.md") or p.suffix == ".png")]
+    if foreign:
+        sys.exit(f"{out} holds files that no demo wrote ({', '.join(foreign[:3])}): choose another --out")
+    shutil.rmtree(out)
+
+
+if __name__ == "__main__":
+    main()

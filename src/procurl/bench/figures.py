@@ -1,0 +1,159 @@
+"""Figures: learning curves, and the curriculum each teacher produced. The same colour per teacher everywhere."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+
+from procurl.bench.stats import bootstrap_interval, mean_and_error
+from procurl.result import Result
+
+matplotlib.use("Agg")  # files only: works without a screen
+import matplotlib.pyplot as plt
+
+# Okabe and Ito's palette, which people with colour-blindness can tell apart.
+COLOURS = {
+    "ProCuRLTarget": "#D55E00",
+    "ProCuRLUnif": "#E69F00",
+    "SPDL": "#CC79A7",
+    "CURROT": "#0072B2",
+    "PLR": "#56B4E9",
+    "GRADIENT": "#009E73",
+    "IID": "#000000",
+    "Target": "#999999",
+}
+NAMES = {"ProCuRLTarget": "ProCuRL-Target", "ProCuRLUnif": "ProCuRL-Unif"}
+
+
+def save_all(results: list[Result], out: Path, *, band: str = "se", suffix: str = "png") -> list[Path]:
+    """Learning curves per setting, then a scatter of the curriculum per run and the distance to the target."""
+    by_setting: dict[str, list[Result]] = defaultdict(list)
+    for result in results:
+        by_setting[result.config["setting"] or "custom"].append(result)
+    written = []
+    for setting, runs in by_setting.items():
+        for kind, figure in (
+            ("curves", learning_curves(runs, band=band)),
+            ("curriculum", curriculum_scatter(runs)),
+            ("distance", distance_to_target(runs)),
+        ):
+            path = out / f"{setting}-{kind}.{suffix}"
+            figure.savefig(path, dpi=150)
+            plt.close(figure)
+            written.append(path)
+    return written
+
+
+def learning_curves(results: list[Result], *, band: str = "se") -> Any:
+    """Mean return on the held-out target tasks, with the standard error ("se") or the 95 % interval ("ci")."""
+    figure, axes = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+    for result, label in zip(results, labels(results), strict=True):
+        mean, error = mean_and_error(result.ret)
+        low, high = bootstrap_interval(result.ret) if band == "ci" else (mean - error, mean + error)
+        colour = colour_of(result)
+        axes.plot(result.steps / 1e6, mean, color=colour, label=label, linewidth=1.8)
+        axes.fill_between(result.steps / 1e6, low, high, color=colour, alpha=0.18, linewidth=0)
+    _finish(axes, "environment steps (millions)", "return on target tasks")
+    axes.set_title(_title(results, "95 % interval" if band == "ci" else "standard error"))
+    axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def curriculum_scatter(results: list[Result]) -> Any:
+    """Contexts chosen over training in the first two dimensions, brighter = later; crosses are targets."""
+    figure, grid = plt.subplots(
+        1, len(results), figsize=(3.2 * len(results) + 1.0, 3.4), layout="constrained", squeeze=False, sharey=True
+    )
+    space = results[0].config["space"]
+    for axes, result, label in zip(grid[0], results, labels(results), strict=True):
+        context = result.trace["task_context"]  # f32[S, iterations, k, d]
+        steps = np.broadcast_to(_iteration_steps(result)[None, :, None], context.shape[:3]) / 1e6
+        # One seed would be an anecdote and all of them a blot: a fixed random subset of every seed's tasks.
+        rng = np.random.default_rng(0)
+        points, when = context.reshape(-1, context.shape[-1]), steps.reshape(-1)
+        kept = np.flatnonzero(np.isfinite(points[:, 0]))
+        kept = np.sort(rng.choice(kept, min(4000, len(kept)), replace=False))
+        kept = kept[np.argsort(when[kept], kind="stable")]
+        dots = axes.scatter(
+            points[kept, 0], points[kept, 1 % points.shape[1]], c=when[kept], s=3, cmap="viridis", linewidths=0
+        )
+        target = result.held_out["context"]
+        axes.scatter(
+            target[:, 0], target[:, 1 % target.shape[1]], marker="x", s=60, color="#D55E00", linewidths=1.2, zorder=0.5
+        )
+        axes.set_title(label, fontsize=10)
+        axes.set_xlabel(_words(space["names"][0]))
+        margin = 0.03 * (np.array(space["high"]) - np.array(space["low"]))
+        axes.set_xlim(space["low"][0] - margin[0], space["high"][0] + margin[0])
+    grid[0, 0].set_ylabel(_words(space["names"][1 % len(space["names"])]))
+    figure.colorbar(dots, ax=grid[0, -1], label="steps (millions)")
+    return figure
+
+
+def distance_to_target(results: list[Result]) -> Any:
+    """Mean distance of the chosen contexts to the nearest target, one panel per context dimension."""
+    names = results[0].config["space"]["names"]
+    figure, grid = plt.subplots(1, len(names), figsize=(3.4 * len(names), 3.2), layout="constrained", squeeze=False)
+    for k, (axes, name) in enumerate(zip(grid[0], names, strict=True)):
+        for result, label in zip(results, labels(results), strict=True):
+            distance = _smooth(result.trace["target_distance"][..., k])  # f32[S, iterations]
+            mean, error = mean_and_error(distance)
+            steps = _iteration_steps(result) / 1e6
+            axes.plot(steps, mean, color=colour_of(result), label=label, linewidth=1.5)
+            axes.fill_between(steps, mean - error, mean + error, color=colour_of(result), alpha=0.18, linewidth=0)
+        _finish(axes, "environment steps (millions)", f"{_words(name)}: distance to target")
+        axes.set_ylim(bottom=-0.03 * axes.get_ylim()[1])
+    grid[0, 0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def labels(results: list[Result]) -> list[str]:
+    """Teacher names; where two runs share one, what tells them apart is added."""
+    plain = [NAMES.get(r.config["teacher"]["class"], r.config["teacher"]["class"]) for r in results]
+    out = []
+    for name, result in zip(plain, results, strict=True):
+        same = [r.config["teacher"] for n, r in zip(plain, results, strict=True) if n == name]
+        differing = [k for k in same[0] if any(t.get(k) != same[0].get(k) for t in same)]
+        details = ", ".join(f"{k}={result.config['teacher'][k]}" for k in differing)
+        out.append(f"{name} ({details})" if details else name)
+    return out
+
+
+def colour_of(result: Result) -> str:
+    return COLOURS.get(result.config["teacher"]["class"], "#117733")
+
+
+def _iteration_steps(result: Result) -> np.ndarray:
+    """Steps played before each iteration's tasks were chosen."""
+    n = result.trace["started"].shape[1]
+    return np.arange(n) * result.config["config"]["ppo"]["n_steps"]
+
+
+def _smooth(x: np.ndarray, window: int = 5) -> np.ndarray:
+    """Moving average over the last axis; shorter at the ends instead of bent."""
+    x = np.where(np.isfinite(x), x, np.nanmean(x))
+    ones = np.ones(x.shape[-1])
+    box = np.ones(window)
+    weight = np.convolve(ones, box, mode="same")
+    return np.apply_along_axis(lambda row: np.convolve(row, box, mode="same") / weight, -1, x)
+
+
+def _finish(axes: Any, x: str, y: str) -> None:
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, linewidth=0.6)
+
+
+def _title(results: list[Result], band: str) -> str:
+    seeds = sorted({len(r.seeds) for r in results})
+    count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    return f"{results[0].config['setting'] or 'custom'}: mean and {band} over {count} seeds"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

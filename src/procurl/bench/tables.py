@@ -1,0 +1,66 @@
+"""Tables in plain text: one run per task, or several runs beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from procurl.bench.stats import mean_and_error
+from procurl.errors import ConfigError
+from procurl.evaluate import evaluate
+from procurl.policy import unflatten
+from procurl.result import Result
+from procurl.types import Task
+
+
+def evaluate_run(result: Result, episodes: int, deterministic: bool) -> str:
+    """Replay the held-out tasks of a run with its final students: mean return per task, hardest first."""
+    from procurl.envs import make
+
+    if not result.config["setting"]:
+        raise ConfigError("this run was trained on an environment of its own; evaluate it with procurl.evaluate")
+    fields = {k: v for k, v in result.config["env"].items() if k != "class"}
+    env, _ = make(result.config["setting"], **fields)
+    distinct, first = np.unique(result.held_out["context"], axis=0, return_index=True)
+    tasks = Task(*(jnp.asarray(result.held_out[k][first]) for k in ("context", "seed", "row")))
+    keys = jax.vmap(jax.random.key)(jnp.asarray(result.seeds, jnp.uint32))
+    run = jax.jit(jax.vmap(lambda p, k: evaluate(env, p, tasks, k, episodes, deterministic)))
+    scores = run(unflatten(result.params), keys)
+
+    ret = np.asarray(scores.ret)  # f32[S, H]
+    mean, error = mean_and_error(ret)
+    names = result.config["space"]["names"]
+    rows = [
+        [*(f"{c:.3f}" for c in distinct[i]), f"{mean[i]:.3f}", f"{error[i]:.3f}"]
+        for i in np.argsort(mean, kind="stable")
+    ]
+    overall, overall_error = mean_and_error(ret.mean(axis=1))
+    kind = "deterministic" if deterministic else "stochastic"
+    return (
+        f"{result.label}, {len(ret)} seeds, {episodes} episodes per task, {kind} policy\n"
+        + text_table([*names, "return", "+-"], rows)
+        + f"\nmean over tasks: {overall:.3f} +- {overall_error:.3f} (standard error over seeds)"
+    )
+
+
+def comparison(results: dict[str, Result]) -> str:
+    """Final return per run as a Markdown table, best first."""
+    rows = []
+    for name, result in results.items():
+        mean, error = mean_and_error(result.ret[:, -1])
+        area, area_error = mean_and_error(result.ret.mean(axis=1))
+        rows.append((float(mean), [name, f"{mean:.3f} +- {error:.3f}", f"{area:.3f} +- {area_error:.3f}"]))
+    ordered = [row for _, row in sorted(rows, key=lambda r: -r[0])]
+    return text_table(["teacher", "final return", "mean over training"], ordered)
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose columns line up."""
+    table = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(row[k]) for row in table) for k in range(len(header))]
+    lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in table]
+    lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
+    return "\n".join(lines)

@@ -1,0 +1,315 @@
+"""ProCuRL against a brute-force double loop; every teacher against the contract."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from twins import procurl_target_twin
+
+import procurl
+from procurl.check import CheckError, imagined_episodes
+from procurl.errors import ConfigError
+from procurl.targets import Point
+from procurl.teachers.base import cumulative, draw
+from procurl.teachers.procurl import ProCuRLTarget, ProCuRLUnif, distance, inner_product, learning_potential
+from procurl.types import Task, TaskSpace
+
+
+def tasks(context):
+    n = len(context)
+    return Task(jnp.array(context, jnp.float32), jnp.arange(n, dtype=jnp.int32), jnp.arange(n, dtype=jnp.int32))
+
+
+def small_space(n_pool=40, n_targets=12, seed=0, value_range=(0.0, 1.0), identical_targets=False):
+    rng = np.random.default_rng(seed)
+    targets = rng.uniform(0, 3, (n_targets, 2))
+    if identical_targets:
+        targets[:] = targets[0]
+    return TaskSpace(
+        jnp.zeros(2), jnp.full(2, 3.0), tasks(rng.uniform(0, 3, (n_pool, 2))), tasks(targets), tasks(targets),
+        names=("a", "b"), target=Point((1.0, 2.0)), value_range=value_range,
+    )  # fmt: skip
+
+
+@dataclasses.dataclass
+class Fixed:
+    """A critic that knows the values by heart: pool and targets are told apart by their number."""
+
+    pool: np.ndarray
+    targets: np.ndarray
+
+    def value(self, tasks):
+        values = self.pool if tasks.seed.shape[0] == len(self.pool) else self.targets
+        return jnp.array(values, jnp.float32)
+
+
+def watched(teacher, critic, key=0):
+    state = teacher.init(jax.random.key(key))
+    nothing = imagined_episodes(jax.random.key(1), teacher.propose(state, jax.random.key(2), 16))
+    return teacher.observe(state, jax.random.key(3), nothing, critic)
+
+
+def probabilities(teacher, state):
+    weights = teacher.log_weights(state) if isinstance(teacher, ProCuRLTarget) else state.log_weights
+    return np.asarray(jax.nn.softmax(weights), np.float64)
+
+
+def random_critic(space, seed=1, scale=1.0):
+    rng = np.random.default_rng(seed)
+    return Fixed(scale * rng.uniform(-0.2, 1.2, space.n_pool), scale * rng.uniform(-0.2, 1.2, len(space.targets.seed)))
+
+
+@pytest.mark.parametrize("pairing", ["pair", "max"])
+@pytest.mark.parametrize("length_scale", [1.0, 0.3])
+def test_target_equals_the_double_loop(pairing, length_scale):
+    space = small_space()
+    critic = random_critic(space)
+    teacher = ProCuRLTarget(space, beta=90.0, pairing=pairing, length_scale=length_scale)
+    expected = procurl_target_twin(
+        critic.pool, critic.targets, *(np.asarray(t.context, np.float64) for t in (space.pool, space.targets)),
+        beta=90.0, pairing=pairing, length_scale=length_scale,
+    )  # fmt: skip
+    np.testing.assert_allclose(probabilities(teacher, watched(teacher, critic)), expected, rtol=2e-4, atol=1e-9)
+
+
+def test_unif_equals_its_formula():
+    space = small_space()
+    critic = random_critic(space)
+    v = np.clip(critic.pool, 0, 1)
+    expected = np.exp(110 * v * (1 - v))
+    teacher = ProCuRLUnif(space, beta=110.0)
+    np.testing.assert_allclose(probabilities(teacher, watched(teacher, critic)), expected / expected.sum(), rtol=2e-4)
+
+
+@pytest.mark.parametrize("pairing", ["pair", "max"])
+@pytest.mark.parametrize("max_rounds", [64, 0])  # 0: the exact table alone fills the queue
+def test_frequencies_are_those_of_the_double_loop(pairing, max_rounds, monkeypatch):
+    monkeypatch.setattr(ProCuRLTarget, "max_rounds", max_rounds)
+    space = small_space()
+    critic = random_critic(space)
+    teacher = ProCuRLTarget(space, beta=90.0, pairing=pairing)
+    state = watched(teacher, critic)
+    expected = procurl_target_twin(
+        critic.pool, critic.targets, *(np.asarray(t.context, np.float64) for t in (space.pool, space.targets)),
+        beta=90.0, pairing=pairing,
+    )  # fmt: skip
+    n = 50_000
+    rows = np.asarray(jax.jit(lambda s, k: teacher.propose(s, k, n))(state, jax.random.key(5)).row)
+    assert chi_square(rows, expected) > 1e-3
+
+
+def chi_square(rows, expected):
+    n = len(rows)
+    counts = np.bincount(rows, minlength=len(expected))
+    common = expected * n >= 5  # the rest is pooled into one cell, as the test requires
+    observed = np.append(counts[common], counts[~common].sum())
+    wanted = np.append(expected[common], expected[~common].sum()) * n
+    keep = wanted > 0
+    assert observed[~keep].sum() == 0
+    wanted = wanted * n / wanted.sum()  # float32 probabilities sum to 1 only nearly
+    return stats.chisquare(observed[keep], wanted[keep]).pvalue
+
+
+def test_thinning_is_exact_when_most_pairs_are_refused():
+    """Potentials of the targets far apart: few acceptances, several rounds, and then the table."""
+    space = small_space(n_targets=30)
+    critic = Fixed(np.linspace(0.3, 0.7, 40), np.where(np.arange(30) == 0, 0.5, 0.01))
+    for beta, rounds in ((40.0, None), (600.0, 2)):
+        teacher = ProCuRLTarget(space, beta=beta)
+        state = watched(teacher, critic)
+        if rounds is not None:
+            object.__setattr__(teacher, "max_rounds", rounds)
+        _, filled = teacher._thin(state, jax.random.key(0), 20_000)
+        assert (int(filled) < 20_000) == (rounds is not None), "the second case must need the table"
+        rows = np.asarray(teacher.propose(state, jax.random.key(0), 20_000).row)
+        assert chi_square(rows, probabilities(teacher, state)) > 1e-3
+
+
+class TestInvariances:
+    """The list of the specification, section 4.4."""
+
+    def test_permuting_the_pool_permutes_the_probabilities(self):
+        space = small_space()
+        critic = random_critic(space)
+        order = np.random.default_rng(0).permutation(space.n_pool)
+        shuffled = dataclasses.replace(space, pool=tasks(np.asarray(space.pool.context)[order]))
+        for pairing in ("pair", "max"):
+            p, q = (
+                probabilities(t := ProCuRLTarget(s, beta=90.0, pairing=pairing), watched(t, c))
+                for s, c in ((space, critic), (shuffled, Fixed(critic.pool[order], critic.targets)))
+            )
+            np.testing.assert_allclose(p[order], q, rtol=1e-4)
+
+    def test_pairings_agree_for_identical_targets(self):
+        space = small_space(identical_targets=True)
+        critic = Fixed(random_critic(space).pool, np.full(12, 0.4))
+        p, q = (
+            probabilities(t := ProCuRLTarget(space, beta=90.0, pairing=pairing), watched(t, critic))
+            for pairing in ("pair", "max")
+        )
+        np.testing.assert_allclose(p, q, rtol=1e-4)
+
+    @pytest.mark.parametrize("make", [ProCuRLTarget, ProCuRLUnif])
+    def test_beta_zero_is_uniform(self, make):
+        space = small_space()
+        teacher = make(space, beta=0.0)
+        p = probabilities(teacher, watched(teacher, random_critic(space)))
+        np.testing.assert_allclose(p, 1 / space.n_pool, rtol=1e-5)
+
+    @pytest.mark.parametrize(("make", "power"), [(ProCuRLTarget, 2), (ProCuRLUnif, 1)])
+    def test_scaling_values_and_beta_together_changes_nothing(self, make, power):
+        s = 5.0
+        space, scaled = small_space(), small_space(value_range=(0.0, s))
+        critic = random_critic(space)
+        a, b = make(space, beta=90.0), make(scaled, beta=90.0 / s**power)
+        p = probabilities(a, watched(a, critic))
+        q = probabilities(b, watched(b, Fixed(s * critic.pool, s * critic.targets)))
+        np.testing.assert_allclose(p, q, rtol=1e-4)
+
+    def test_values_are_measured_from_v_min(self):
+        space = small_space(value_range=(-1.0, 1.0))
+        assert np.allclose(learning_potential(jnp.array([-1.0, 0.0, 1.0]), space), [0.0, 0.5, 0.0])
+
+    def test_potential_is_symmetric_about_the_middle(self):
+        v = jnp.linspace(0, 1, 11)
+        z = learning_potential(v, small_space())
+        np.testing.assert_allclose(z, z[::-1], atol=1e-7)
+        assert float(z.max()) == pytest.approx(0.25)
+
+    def test_constant_similarity_and_targets_reduce_to_unif(self):
+        space = small_space()
+        critic = Fixed(random_critic(space).pool, np.full(12, 0.5))
+        a = ProCuRLTarget(space, beta=90.0, similarity=lambda c, t: jnp.ones((c.shape[0], t.shape[0])))
+        b = ProCuRLUnif(space, beta=90.0 * 0.25)
+        np.testing.assert_allclose(
+            probabilities(a, watched(a, critic)), probabilities(b, watched(b, critic)), rtol=1e-4
+        )
+
+
+def test_absurd_values_are_handled():
+    space = small_space()
+    uniform = np.full(space.n_pool, 1 / space.n_pool)
+    for make in (ProCuRLTarget, ProCuRLUnif):
+        for value in (0.0, 1.0, np.nan, -7.0, 1e30, np.inf):
+            teacher = make(space, beta=130.0)
+            state = watched(teacher, Fixed(np.full(40, value), np.full(12, value)))
+            np.testing.assert_allclose(probabilities(teacher, state), uniform, rtol=1e-5, err_msg=f"{make} {value}")
+    some = np.where(np.arange(40) < 20, np.nan, 0.5)
+    teacher = ProCuRLUnif(space, beta=130.0)
+    p = probabilities(teacher, watched(teacher, Fixed(some, np.full(12, 0.5))))
+    assert p[:20].sum() < 1e-9 and p[20:].sum() == pytest.approx(1.0), "NaN counts as hopeless, not as anything else"
+
+
+def test_enormous_exponents_do_not_overflow():
+    space = small_space(value_range=(0.0, 400.0))
+    critic = Fixed(np.linspace(0, 400, 40), np.linspace(0, 400, 12))
+    for pairing in ("pair", "max"):
+        teacher = ProCuRLTarget(space, beta=130.0, pairing=pairing)
+        state = watched(teacher, critic)
+        p = probabilities(teacher, state)
+        assert np.isfinite(p).all() and p.sum() == pytest.approx(1.0, rel=1e-4)
+        rows = np.asarray(teacher.propose(state, jax.random.key(0), 200).row)
+        assert p[rows].min() > 0.0
+
+
+def test_inner_product_of_a_representation():
+    space = small_space()
+    psi = lambda c: jnp.stack([c[:, 0], c[:, 1] - c[:, 0]], axis=1)  # noqa: E731  # may be negative
+    teacher = ProCuRLTarget(space, beta=20.0, similarity=inner_product(psi))
+    critic = random_critic(space)
+    state = watched(teacher, critic)
+    c, t = (np.asarray(psi(x.context), np.float64) for x in (space.pool, space.targets))
+    z = lambda v: np.clip(v, 0, 1) * (1 - np.clip(v, 0, 1))  # noqa: E731
+    weights = np.exp(20.0 * np.outer(z(critic.pool), z(critic.targets)) * (c @ t.T)).sum(axis=1)
+    np.testing.assert_allclose(probabilities(teacher, state), weights / weights.sum(), rtol=2e-4)
+    rows = np.asarray(teacher.propose(state, jax.random.key(5), 20_000).row)
+    assert chi_square(rows, weights / weights.sum()) > 1e-3
+
+
+def test_resampled_targets_change_and_fixed_ones_do_not():
+    space = procurl.make("point-mass-2g")[1]
+    critic = Fixed(np.full(20_000, 0.5), np.full(30, 0.5))
+    for resample in (False, True):
+        teacher = ProCuRLTarget(space, n_targets=30, resample_targets=resample)
+        state = teacher.init(jax.random.key(0))
+        after = watched(teacher, critic)
+        assert state.targets.context.shape == (30, 3)
+        assert np.array_equal(state.targets.context, after.targets.context) != resample
+
+
+def test_distance_is_exact_for_close_contexts():
+    a = jnp.array([[3.9, 0.5, 2.0]])
+    b = a + jnp.array([[1e-4, 0.0, 0.0]])
+    assert float(distance(a, b)[0, 0]) == pytest.approx(1e-4, rel=5e-3)
+
+
+def test_draw_never_picks_a_row_of_weight_zero():
+    log_weights = jnp.where(jnp.arange(1000) % 3 == 1, 0.0, -jnp.inf)
+    rows = np.asarray(draw(jax.random.key(0), cumulative(log_weights), 100_000))
+    assert (rows % 3 == 1).all()
+    assert len(np.unique(rows)) == 333
+    edges = draw(jax.random.key(1), cumulative(jnp.array([-jnp.inf, 0.0, -jnp.inf])), 1000)
+    assert (np.asarray(edges) == 1).all()
+
+
+@pytest.mark.parametrize("setting", sorted(procurl.SETTINGS))
+@pytest.mark.parametrize("name", sorted(procurl.TEACHERS))
+def test_every_teacher_keeps_the_contract(name, setting):
+    procurl.check_teacher(procurl.make_teacher(name, procurl.make(setting)[1]))
+
+
+@pytest.mark.parametrize("name", sorted(procurl.TEACHERS))
+def test_contract_holds_for_degenerate_pools(name):
+    for n_pool, identical in ((1, True), (5, True), (3, False)):
+        space = small_space(n_pool=n_pool, n_targets=2, identical_targets=identical)
+        if identical:
+            space = dataclasses.replace(space, pool=tasks(np.ones((n_pool, 2))))
+        procurl.check_teacher(procurl.make_teacher(name, space))
+
+
+class Biased(procurl.IID):
+    """A teacher that cheats, to see that the contract test bites."""
+
+    def propose(self, state, key, n):
+        good = super().propose(state, key, n)
+        return good._replace(context=good.context + 100.0)
+
+
+def test_the_contract_test_bites():
+    jax.tree_util.register_dataclass(Biased, ["space"], [])
+    with pytest.raises(CheckError, match=r"lies outside \[0, 3\]"):
+        procurl.check_teacher(Biased(small_space()))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"beta": -1.0}, "beta = -1.0: expected at least 0"),
+        ({"pairing": "mean"}, "expected 'pair' or 'max'"),
+        ({"n_targets": 13}, "the space holds 12 targets"),
+        ({"n_targets": 0}, "n_targets = 0: expected at least 1"),
+        ({"length_scale": 0.0}, "expected a positive number"),
+    ],
+)
+def test_bad_hyper_parameters_are_refused(fields, message):
+    with pytest.raises(ConfigError, match=message):
+        ProCuRLTarget(small_space(), **fields)
+
+
+def test_make_teacher_knows_the_presets_and_misspellings():
+    space = procurl.make("point-mass-2g")[1]
+    assert procurl.make_teacher("procurl-target", space).beta == 130.0
+    release = procurl.make_teacher("procurl-target", space, variant="release")
+    assert release.pairing == "max" and release.resample_targets
+    assert procurl.make_teacher("procurl-target", space, beta=7.0).beta == 7.0
+    with pytest.raises(ConfigError, match="Did you mean procurl-target"):
+        procurl.make_teacher("procurl-traget", space)
+    with pytest.raises(ConfigError, match="Did you mean beta"):
+        procurl.make_teacher("procurl-target", space, betta=1.0)
+    with pytest.raises(ConfigError, match="Did you mean point-mass-1t"):
+        procurl.make("point-mass-t1")
+    with pytest.raises(ConfigError, match="Did you mean release"):
+        procurl.make_teacher("iid", space, variant="relase")
