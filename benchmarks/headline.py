@@ -1,10 +1,10 @@
 """The headline comparison: four teachers on the two Point Mass settings, many seeds, minutes on one GPU.
 
     python benchmarks/headline.py --seeds 256 --steps 1M --out benchmarks/results
+    python benchmarks/headline.py --draw --out benchmarks/results      (the picture of the README, from the files)
 
-Writes, per setting, `headline-SETTING.json`: hardware, versions, the mean return on held-out target tasks over training with
-its standard error, and bootstrap 95 % intervals of the differences to ProCuRL-Target at the end. It exits with 1 when an
-interval that should exclude 0 does not.
+Writes, per setting, `headline-SETTING.json`: hardware, versions, the mean return on held-out target tasks over
+training with its standard error, and bootstrap 95 % intervals of the differences to ProCuRL-Target at the end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ def main() -> None:
     parser.add_argument("--steps", type=step_count, default=1_000_000)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", choices=["cpu", "gpu"])
+    parser.add_argument("--draw", action="store_true", help="only draw the files that are there")
     args = parser.parse_args()
+    if args.draw:
+        draw(args.out, args.settings)
+        return
     procurl.use_cores(device=args.device)
     args.out.mkdir(parents=True, exist_ok=True)
     for setting in args.settings:
@@ -84,6 +88,33 @@ def table(summary: dict) -> str:
         gap = f"[{interval[0]:+.3f}, {interval[1]:+.3f}]" if interval else ""
         lines.append(f"| {name} | {row['mean'][-1]:.3f} +- {row['standard_error'][-1]:.3f} | {gap} |")
     return "\n".join(lines)
+
+
+def draw(folder: Path, settings: list[str]) -> None:
+    """Mean return with its standard error over training, one panel per setting."""
+    import matplotlib.pyplot as plt
+
+    from procurl.bench.figures import COLOURS, NAMES
+    from procurl.teachers import TEACHERS as CLASSES
+
+    figure, panels = plt.subplots(
+        1, len(settings), figsize=(4.6 * len(settings), 3.4), layout="constrained", squeeze=False
+    )
+    for axes, setting in zip(panels[0], settings, strict=True):
+        summary = json.loads((folder / f"headline-{setting}.json").read_text())
+        steps = np.array(summary["steps"]) / 1e6
+        for name, row in summary["teachers"].items():
+            kind = CLASSES[name].__name__
+            mean, error = np.array(row["mean"]), np.array(row["standard_error"])
+            axes.plot(steps, mean, color=COLOURS[kind], label=NAMES.get(kind, kind), linewidth=1.8)
+            axes.fill_between(steps, mean - error, mean + error, color=COLOURS[kind], alpha=0.2, linewidth=0)
+        axes.set_title(f"{setting}, {summary['seeds']} seeds")
+        axes.set_xlabel("environment steps (millions)")
+        axes.set_ylabel("return on target tasks")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25, linewidth=0.6)
+    panels[0, 0].legend(frameon=False, fontsize=9)
+    figure.savefig(folder / "headline.png", dpi=130)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Training steps per second on one core: this engine against Stable-Baselines3's PPO, in one run.
 
 Both play Point Mass Sparse with uniform tasks, the paper's network and hyper-parameters, pinned to the same core, one
-after the other, several times in turn; the median of the turns counts. Stable-Baselines3 runs in its fast form: one torch
-thread, and an environment in vectorised NumPy without wrappers, whose share of the time is printed.
+after the other, several times in turn; the median of the turns counts. Stable-Baselines3 runs in its fast form: one
+torch thread, and an environment in vectorised NumPy without wrappers, whose share of the time is printed.
 
     make bench           (or: python benchmarks/speed.py --turns 3)
 """

@@ -36,10 +36,8 @@ def main() -> None:
         teacher = procurl.make_teacher("procurl-target", space, **hyper_parameters)
         result = procurl.train(env, teacher, config, seeds=args.seeds, steps=args.steps)
         mean, error = mean_and_error(result.ret)
-        print(
-            f"{args.setting} {name:12} {mean[-1]:.3f} +- {error[-1]:.3f}  curve {mean[:: max(1, len(mean) // 8)].round(3)}",
-            flush=True,
-        )
+        curve = mean[:: max(1, len(mean) // 8)].round(3)
+        print(f"{args.setting} {name:12} {mean[-1]:.3f} +- {error[-1]:.3f}  over training {curve}", flush=True)
 
 
 if __name__ == "__main__":

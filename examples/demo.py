@@ -1,6 +1,6 @@
 """The paper's headline on a laptop: four teachers on Point Mass Sparse, a table, three pictures and a report.
 
-make demo          (or: python examples/demo.py --seeds 8 --steps 600k)
+make demo          (or: python examples/demo.py --seeds 10 --steps 1M)
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ TEACHERS = ("procurl-target", "procurl-unif", "iid", "target")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--setting", default="point-mass-1t")
-    parser.add_argument("--seeds", type=int, default=16)
-    parser.add_argument("--steps", type=step_count, default=800_000)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--steps", type=step_count, default=1_000_000)
     parser.add_argument("--out", type=Path, default=Path("demo-output"))
     args = parser.parse_args()
     replace_old_demo(args.out)

@@ -10,7 +10,7 @@ import argparse
 import dataclasses
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
 
+class Command(argparse.ArgumentParser):
+    """A parser whose epilog may be made when somebody reads it: teachers document themselves, but import JAX."""
+
+    make_epilog: Callable[[], str] | None = None
+
+    def format_help(self) -> str:
+        if self.make_epilog is not None:
+            self.epilog = self.make_epilog()
+        return super().format_help()
+
+
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="procurl", description="Curriculum reinforcement learning: a teacher picks tasks, a student learns."
     )
     parser.add_argument("--version", action="version", version=f"procurl {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Command)
 
     command = commands.add_parser("list", help="settings, teachers and their hyper-parameters")
     command.set_defaults(run=run_list)
@@ -49,8 +60,8 @@ def build_parser() -> argparse.ArgumentParser:
         "train",
         help="train students with a curriculum",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=lazy_text(train_options),
     )
+    command.make_epilog = train_options
     command.add_argument("setting", metavar="SETTING", help=", ".join(presets.SETTINGS))
     command.add_argument("--teacher", default="procurl-target", metavar="NAME", help=", ".join(presets.TEACHERS))
     command.add_argument("--variant", default="paper", metavar="NAME", help="presets: paper or release")
@@ -202,7 +213,7 @@ def sort_options(assignments: list[str], setting: str, teacher: str) -> dict[str
             raise ConfigError(f"--set {assignment}: expected NAME=VALUE, e.g. teacher.beta=130")
         matches = [key for key in known if name in (key[1], ".".join(key))]
         if not matches:
-            raise unknown_name("option", name, {".".join(key) for key in known} | {key[1] for key in known})
+            raise unknown_name("option", name, [".".join(key) for key in known], also=[key[1] for key in known])
         if len(matches) > 1:
             choices = " or ".join(".".join(key) for key in matches)
             raise ConfigError(f"--set {name}: not unique, expected {choices}")
@@ -259,18 +270,6 @@ def train_options() -> str:
             lines += [f"    {section}.{f.name:20} {f.metadata['help']} (default {f.default})" for f in fields]
     lines.append("\nDefaults are the class's own; the presets of a setting come on top (`procurl list`).")
     return "\n".join(lines)
-
-
-class lazy_text(str):
-    """A help text that is only made when somebody reads it (argparse formats it with %)."""
-
-    def __new__(cls, make: Any) -> lazy_text:
-        text = super().__new__(cls, " ")
-        text.make = make  # type: ignore[attr-defined]
-        return text
-
-    def __mod__(self, values: Any) -> str:
-        return str(self.make())  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":

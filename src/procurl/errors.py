@@ -29,9 +29,9 @@ class NonFiniteError(ProcurlError, FloatingPointError):
     """NaN or infinity where a number was needed."""
 
 
-def unknown_name(kind: str, given: str, known: Iterable[str]) -> ConfigError:
-    """The error for a misspelt name, with the closest valid ones."""
+def unknown_name(kind: str, given: str, known: Iterable[str], also: Iterable[str] = ()) -> ConfigError:
+    """The error for a misspelt name, with the closest valid ones; `also` are short forms that are valid too."""
     known = sorted(known)
-    close = difflib.get_close_matches(given, known, n=3, cutoff=0.4)
-    hint = f"Did you mean {' or '.join(close)}? " if close else ""
+    close = difflib.get_close_matches(given, [*known, *also], n=3, cutoff=0.4)
+    hint = f"Did you mean {' or '.join(dict.fromkeys(close))}? " if close else ""
     return ConfigError(f"unknown {kind} '{given}'. {hint}Valid: {', '.join(known)}")

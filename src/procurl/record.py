@@ -87,7 +87,7 @@ class Progress:
 class Chunk(NamedTuple):
     """Wall time of the iterations between two evaluations, and of the evaluation after them."""
 
-    iterations: int
+    iterations: int  # the run's first one is not among them: it compiles
     seconds: float
     evaluation_seconds: float
 
@@ -101,6 +101,7 @@ class Log:
         self.iterations = 0
         self.status = "running"  # then finished, stopped, interrupted or failed
         self.chunks: list[Chunk] = []
+        self.compile_seconds = 0.0  # up to the end of the first iteration, evaluation at step 0 included
         self.teacher_seconds: float | None = None
         self._traces: list[Trace] = []
         self._on_device: list[Trace] = []
@@ -112,6 +113,9 @@ class Log:
     def iterated(self, trace: Trace) -> None:
         self._on_device.append(trace)
         self.iterations += 1
+        if self.iterations == 1:
+            jax.block_until_ready(trace)
+            self.compile_seconds += self._lap()
 
     def fetch(self) -> None:
         """Wait for the device and bring its traces here; anything not finite ends the run."""
@@ -124,8 +128,11 @@ class Log:
 
     def evaluated(self, scores: Scores) -> None:
         self._evaluations.append((self.iterations, scores))
-        done = sum(chunk.iterations for chunk in self.chunks)
-        self.chunks.append(Chunk(self.iterations - done, self._iterating_seconds, self._lap()))
+        if self.iterations == 0:
+            self.compile_seconds += self._lap()
+        else:
+            timed = 1 + sum(chunk.iterations for chunk in self.chunks)
+            self.chunks.append(Chunk(self.iterations - timed, self._iterating_seconds, self._lap()))
         if self.iterations == self.n_iterations:
             self.status = "finished"
 
@@ -135,7 +142,11 @@ class Log:
 
     def progress(self) -> Progress:
         n_steps = self.config.ppo.n_steps
-        iterations, seconds, evaluating = (sum(x) for x in zip(*self._steady_chunks(), strict=True))
+        iterations = sum(c.iterations for c in self.chunks)
+        seconds = sum(c.seconds for c in self.chunks)
+        evaluating = sum(c.evaluation_seconds for c in self.chunks)
+        if iterations == 0:  # nothing but the first iteration: compilation and all is the best estimate there is
+            iterations, seconds = 1, seconds + self.compile_seconds
         rate = iterations / (seconds + evaluating)
         return Progress(
             steps=self.iterations * n_steps,
@@ -145,10 +156,6 @@ class Log:
             seconds_left=(self.n_iterations - self.iterations) / rate,
             teacher_share=None if self.teacher_seconds is None else self.teacher_seconds * iterations / seconds,
         )
-
-    def _steady_chunks(self) -> list[Chunk]:
-        """Chunk 0 is the evaluation before training and chunk 1 compiles: later ones show the speed."""
-        return self.chunks[2:] or self.chunks[1:]
 
     def failure(self) -> NonFiniteError:
         """Which seed broke first, where, and in what."""
@@ -175,13 +182,14 @@ class Log:
         if traces:
             targets = np.asarray(self.teacher.space.targets.context)
             traces["target_distance"] = distance_to_nearest(traces["task_context"], targets)
-        steady = self._steady_chunks()
+        now = self.progress()
         timing = {
             "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began)),
-            "seconds": round(sum(c.seconds + c.evaluation_seconds for c in self.chunks), 3),
-            "chunks": [c._asdict() for c in self.chunks],
-            "steps_per_second": self.progress().steps_per_second if steady else None,
-            "teacher_share_timed_alone": self.progress().teacher_share if steady else None,
+            "compile_seconds": round(self.compile_seconds, 3),
+            "iterating_seconds": round(sum(c.seconds for c in self.chunks), 3),
+            "evaluating_seconds": round(sum(c.evaluation_seconds for c in self.chunks), 3),
+            "steps_per_second": round(now.steps_per_second, 1),
+            "teacher_share_timed_alone": now.teacher_share,
         }
         return Result(
             config=provenance.describe(self.env, self.teacher, self.config, self.seeds, self.n_iterations * n_steps),

@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import scipy.ndimage
 
 from procurl.bench.stats import bootstrap_interval, mean_and_error
 from procurl.result import Result
@@ -134,12 +135,9 @@ def _iteration_steps(result: Result) -> np.ndarray:
 
 
 def _smooth(x: np.ndarray, window: int = 5) -> np.ndarray:
-    """Moving average over the last axis; shorter at the ends instead of bent."""
+    """Moving average over iterations."""
     x = np.where(np.isfinite(x), x, np.nanmean(x))
-    ones = np.ones(x.shape[-1])
-    box = np.ones(window)
-    weight = np.convolve(ones, box, mode="same")
-    return np.apply_along_axis(lambda row: np.convolve(row, box, mode="same") / weight, -1, x)
+    return scipy.ndimage.uniform_filter1d(x, min(window, x.shape[-1]), axis=-1, mode="nearest")
 
 
 def _finish(axes: Any, x: str, y: str) -> None:

@@ -1,0 +1,57 @@
+"""The README's code and commands work as printed."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_ten_lines_run_as_printed(tmp_path):
+    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
+    assert len(code.strip().splitlines()) <= 12
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=400,
+        env={k: v for k, v in os.environ.items() if k != "XLA_FLAGS"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs/first/manifest.json").is_file()
+    assert "[    0 25600 51200]" in done.stdout
+
+
+def test_the_commands_run_as_printed(tmp_path):
+    """Word for word, but for fewer steps and seeds."""
+    commands = re.findall(r"^procurl .*$", README, re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands:
+        words = shlex.split(command.replace("--steps 1M", "--steps 6k").replace("--seeds 8", "--seeds 2"))
+        done = subprocess.run(
+            [sys.executable, "-m", "procurl.cli", *words[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=400
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+    assert (tmp_path / "pictures/point-mass-1t-curves.png").is_file()
+
+
+def test_every_link_and_picture_exists():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert target.startswith("http") or (ROOT / target).exists(), target
+
+
+def test_make_targets_of_the_readme_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in set(re.findall(r"\bmake ([a-z-]+)", README)) - {"and"}:
+        assert f"\n{target}:" in makefile, target
+
+
+def test_the_demo_runs_end_to_end(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples/demo.py"), "--seeds", "2", "--steps", "6k", "--out", str(tmp_path / "d")],
+        capture_output=True, text=True, timeout=600, env={k: v for k, v in os.environ.items() if k != "XLA_FLAGS"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "| procurl-target" in done.stdout and (tmp_path / "d/report.md").is_file()
+    assert len(list((tmp_path / "d").glob("*.png"))) == 3
