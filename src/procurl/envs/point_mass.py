@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from procurl.envs.spaces import box_space
 from procurl.targets import Mixture, Point
-from procurl.types import Continuous, Step, TargetDistribution, Task, TaskSpace, random_seeds
+from procurl.types import Continuous, Step, TargetDistribution, Task, TaskSpace
 
 LOW, HIGH = (-4.0, 0.5, 0.0), (4.0, 8.0, 4.0)
 NAMES = ("gate_position", "gate_width", "friction")
@@ -107,20 +108,7 @@ TARGETS: dict[str, TargetDistribution] = {
 
 def space(target: str, pool_size: int = 20_000, n_targets: int = 400, n_held_out: int = 100) -> TaskSpace:
     """The task space of one of the settings `1t`, `2g`, `1g`."""
-    k_pool, k_seed, k_targets, k_held_out = jax.random.split(jax.random.key(DATA_SEED), 4)
-    low, high = jnp.array(LOW), jnp.array(HIGH)
-    pool = Task(
-        jax.random.uniform(k_pool, (pool_size, 3), minval=low, maxval=high),
-        random_seeds(k_seed, (pool_size,)),
-        jnp.arange(pool_size, dtype=jnp.int32),
-    )
-    mu = TARGETS[target]
-
-    def draw(key: Array, n: int) -> Task:
-        task = mu.sample(key, n)
-        return task._replace(context=jnp.clip(task.context, low, high))
-
-    return TaskSpace(
-        low, high, pool, targets=draw(k_targets, n_targets), held_out=draw(k_held_out, n_held_out),
-        names=NAMES, target=mu,
+    return box_space(
+        NAMES, LOW, HIGH, TARGETS[target], DATA_SEED,
+        n_uniform=pool_size, n_targets=n_targets, n_held_out=n_held_out,
     )  # fmt: skip
