@@ -36,6 +36,53 @@ class PointMassTwin:
         return self.observation(), float(success), success or hit or self.t >= 100, hit
 
 
+class MazeTwin:
+    """One walker on the ring, one displacement after another, in float64."""
+
+    def __init__(self, context, start):
+        *self.goal, self.tolerance = (float(c) for c in context)
+        self.position = [float(s) for s in start]
+        self.t = 0
+
+    def observation(self):
+        return np.array([*self.position, *self.goal, self.tolerance])
+
+    def step(self, action):
+        """Also tells what was touched: the block's sides ("block x-", ...) and the outer borders ("border x-", ...)."""
+        dx, dy = (min(max(float(a), -1.0), 1.0) for a in action)
+        length = max(1.0, np.sqrt(dx * dx + dy * dy))
+        old, new, touched = self.position, [], set()
+        for axis, name, d in ((0, "x", dx), (1, "y", dy)):
+            free = old[axis] + 0.3 * d / length
+            if free < -7:
+                touched.add(f"border {name}-")
+            if free > 7:
+                touched.add(f"border {name}+")
+            new.append(min(max(free, -7.0), 7.0))
+        if -5 < new[0] < 5 and -5 < new[1] < 5:
+            for axis, name in ((0, "x"), (1, "y")):
+                if old[axis] <= -5 < new[axis]:
+                    new[axis] = -5.0
+                    touched.add(f"block {name}-")
+                elif old[axis] >= 5 > new[axis]:
+                    new[axis] = 5.0
+                    touched.add(f"block {name}+")
+        self.position = new
+        self.t += 1
+        success = bool(np.sqrt((new[0] - self.goal[0]) ** 2 + (new[1] - self.goal[1]) ** 2) < self.tolerance)
+        return self.observation(), float(success), success or self.t >= 200, touched
+
+
+def maze_gap(goal):
+    """How far a goal is from the ring, which is made of four corridors."""
+    corridors = [((-7, 7), (-7, -5)), ((-7, 7), (5, 7)), ((-7, -5), (-7, 7)), ((5, 7), (-7, 7))]
+    gaps = []
+    for corridor in corridors:
+        beyond = [max(low - g, 0.0, g - high) for g, (low, high) in zip(goal, corridor, strict=True)]
+        gaps.append(np.sqrt(beyond[0] ** 2 + beyond[1] ** 2))
+    return min(gaps)
+
+
 def gae_twin(reward, value, next_value, done, gamma, lam):
     """For every step, the definition: the sum of discounted one-step errors until the episode ends."""
     steps, n_envs = reward.shape

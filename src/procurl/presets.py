@@ -7,6 +7,7 @@ does not import JAX. A strategy or setting that is not listed here runs with its
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from procurl.config import PPO, Config
@@ -27,24 +28,46 @@ class Setting:
     release: dict[str, dict[str, Any]] = field(default_factory=dict)  # what the released code changes
 
 
-def _point_mass(summary: str, evaluation_episodes: int) -> Setting:
+def _setting(
+    summary: str, *, steps: int, seeds: int, ppo: PPO, evaluation_episodes: int, beta: float, **released: Any
+) -> Setting:
+    """A row of SETTINGS; `released` is what the released code adds to ProCuRL-Target there."""
     return Setting(
         summary,
-        steps=2_000_000,
-        seeds=25,
-        config=Config(ppo=PPO(), evaluation_episodes=evaluation_episodes),
+        steps=steps,
+        seeds=seeds,
+        config=Config(ppo=ppo, evaluation_episodes=evaluation_episodes),
         teachers={
-            "procurl-unif": {"beta": 130.0},
-            "procurl-target": {"beta": 130.0},
+            "procurl-unif": {"beta": beta},
+            "procurl-target": {"beta": beta},
         },
-        release={"procurl-target": {"pairing": "max", "resample_targets": True}},
+        release={"procurl-target": {"pairing": "max", "resample_targets": True, **released}},
     )
 
 
+_point_mass = partial(_setting, steps=2_000_000, seeds=25, ppo=PPO(), beta=130.0)
+_maze = partial(
+    _setting,
+    steps=1_000_000,
+    seeds=10,
+    ppo=PPO(batch_size=256, entropy=0.0, shared=(64,), separate=(32,)),
+    evaluation_episodes=10,
+    beta=90.0,
+    n_targets=400,
+)
+
 SETTINGS: dict[str, Setting] = {
-    "point-mass-1t": _point_mass("Point Mass Sparse, one target: a narrow gate off the straight line", 1),
-    "point-mass-2g": _point_mass("Point Mass Sparse, two targets: narrow gates at either border, any friction", 10),
-    "point-mass-1g": _point_mass("Point Mass Sparse, one border gate, any friction (extra)", 10),
+    "point-mass-1t": _point_mass(
+        "Point Mass Sparse, one target: a narrow gate off the straight line", evaluation_episodes=1
+    ),
+    "point-mass-2g": _point_mass(
+        "Point Mass Sparse, two targets: narrow gates at either border, any friction", evaluation_episodes=10
+    ),
+    "point-mass-1g": _point_mass("Point Mass Sparse, one border gate, any friction (extra)", evaluation_episodes=10),
+    "maze-plane": _maze("Sparse Goal Reaching, goals anywhere with the smallest tolerance"),
+    "maze-1t": _maze("Sparse Goal Reaching, one target: the far corner with the smallest tolerance (extra)"),
+    "maze-1g": _maze("Sparse Goal Reaching, goals anywhere with tolerances near 0.06 (extra)"),
+    "maze-2g": _maze("Sparse Goal Reaching, goals anywhere with tolerances near 0.06 or 0.12 (extra)"),
 }
 
 TEACHERS: dict[str, str] = {

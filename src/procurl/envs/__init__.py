@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from procurl.config import checked_fields
-from procurl.envs import point_mass
+from procurl.envs import maze, point_mass
 from procurl.errors import unknown_name
 from procurl.types import Env, TaskSpace
 
@@ -16,6 +16,10 @@ SETTINGS: dict[str, tuple[type, Callable[..., TaskSpace]]] = {
     "point-mass-1t": (point_mass.PointMass, partial(point_mass.space, "1t")),
     "point-mass-2g": (point_mass.PointMass, partial(point_mass.space, "2g")),
     "point-mass-1g": (point_mass.PointMass, partial(point_mass.space, "1g")),
+    "maze-plane": (maze.Maze, partial(maze.space, "plane")),
+    "maze-1t": (maze.Maze, partial(maze.space, "1t")),
+    "maze-1g": (maze.Maze, partial(maze.space, "1g")),
+    "maze-2g": (maze.Maze, partial(maze.space, "2g")),
 }
 
 

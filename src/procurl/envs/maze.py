@@ -1,0 +1,105 @@
+"""Sparse Goal Reaching (the paper's SGR): walk round a square block and stop at a goal, to within a tolerance.
+
+The context is (goal x, goal y, tolerance). Reward 1 on coming closer to the goal than the tolerance, 0 otherwise;
+200 steps end the episode with nothing. Most goals in the walls cannot be reached with a small tolerance, and the
+teacher has to find that out. Paper: Section 4 and Appendix C.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from procurl.envs.spaces import box_space
+from procurl.targets import Mixture, Point, Uniform
+from procurl.types import Continuous, Step, TargetDistribution, Task, TaskSpace
+
+LOW, HIGH = (-9.0, -9.0, 0.05), (9.0, 9.0, 18.0)
+NAMES = ("goal_x", "goal_y", "tolerance")
+BORDER, BLOCK = 7.0, 5.0  # one walks on the ring [-7, 7]^2 minus the open square (-5, 5)^2
+DATA_SEED = 20240804  # of pool, targets and held-out tasks: the same for every run
+
+
+class State(NamedTuple):
+    position: Array  # f32[2]
+    steps: Array  # i32
+    context: Array  # f32[3]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Maze:
+    """One environment step = one displacement; the task's seed is the start in the lower left corner."""
+
+    stride: float = field(default=0.3, metadata={"help": "length of the longest step"})
+    max_steps: int = field(default=200, metadata={"help": "length of the longest episode", "static": True})
+
+    obs_size: ClassVar[int] = 5
+    action: ClassVar[Continuous] = Continuous(2, -1.0, 1.0)
+    truncates: ClassVar[bool] = False  # the paper ends the episode at 200 steps with a reward of 0
+
+    def reset(self, task: Task) -> tuple[State, Array]:
+        start = jax.random.uniform(jax.random.key(task.seed), (2,), minval=-BORDER, maxval=-BLOCK)
+        state = State(start, jnp.int32(0), task.context)
+        return state, observe(state)
+
+    def step(self, key: Array, state: State, action: Array) -> tuple[State, Step]:
+        direction = jnp.clip(action, self.action.low, self.action.high)
+        displacement = self.stride * direction / jnp.maximum(1.0, jnp.linalg.norm(direction))
+        state = state._replace(position=move(state.position, displacement), steps=state.steps + 1)
+
+        goal, tolerance = state.context[:2], state.context[2]
+        success = jnp.linalg.norm(state.position - goal) < tolerance
+        terminated = success | (state.steps >= self.max_steps)
+        return state, Step(observe(state), success.astype(jnp.float32), terminated, jnp.bool_(False), success)
+
+
+def move(position: Array, displacement: Array) -> Array:
+    """One stops at the outer border and slides along the block, axis by axis."""
+    moved = jnp.clip(position + displacement, -BORDER, BORDER)
+    enters = jnp.all(jnp.abs(moved) < BLOCK)
+    came_from_outside = jnp.abs(position) >= BLOCK  # bool[2]  that axis stops at the block's edge, the other moves on
+    return jnp.where(enters & came_from_outside, jnp.copysign(BLOCK, position), moved)
+
+
+def observe(state: State) -> Array:
+    """Position, then the context, raw: f32[5]."""
+    return jnp.concatenate([state.position, state.context])
+
+
+def goal_on_ring(context: Array) -> Array:
+    """bool[n]: goals one can stand on.
+
+    A goal in a wall but closer to the ring than its tolerance can be solved too. The released held-out set has no
+    such goal (for a tolerance of 0.05 that would be every twentieth), so we leave them out as well.
+    """
+    reach = jnp.max(jnp.abs(context[:, :2]), axis=1)
+    return (reach >= BLOCK) & (reach <= BORDER)
+
+
+def _anywhere_within(tolerance: float) -> tuple[tuple[float, ...], ...]:
+    """(low, high, std) of one mode of the 1G and 2G targets: a goal anywhere, the tolerance nearly fixed."""
+    return (-9.0, -9.0, tolerance), (9.0, 9.0, tolerance), (0.0, 0.0, 0.01)
+
+
+TARGETS: dict[str, TargetDistribution] = {
+    "plane": Uniform((-9.0, -9.0, 0.05), (9.0, 9.0, 0.05)),
+    "1t": Point((6.0, 6.0, 0.05)),
+    "1g": Mixture(*zip(_anywhere_within(0.06), strict=True)),
+    "2g": Mixture(*zip(_anywhere_within(0.06), _anywhere_within(0.12), strict=True)),
+}
+
+
+def space(target: str, pool_size: int = 10_000, n_targets: int = 100, n_held_out: int = 100) -> TaskSpace:
+    """The task space of one of the settings `plane` (the paper's), `1t`, `1g`, `2g`: 1 % of the pool are targets."""
+    n_pool_targets = pool_size // 100
+    return box_space(
+        NAMES, LOW, HIGH, TARGETS[target], DATA_SEED,
+        n_uniform=pool_size - n_pool_targets, n_pool_targets=n_pool_targets,
+        n_targets=n_targets, n_held_out=n_held_out,
+        feasible=goal_on_ring, fresh_seeds=True,
+    )  # fmt: skip
