@@ -32,12 +32,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--name", default="comparison", help="prefix of the files")
     parser.add_argument("--settings", nargs="+", default=["point-mass-1t", "point-mass-2g", "maze-plane"])
-    parser.add_argument("--teachers", nargs="+", default=list(presets.TEACHERS))
+    parser.add_argument(
+        "--teachers", nargs="+", default=[*presets.TEACHERS, "procurl-target:release"], help="NAME or NAME:VARIANT"
+    )
     parser.add_argument("--seeds", type=int, help="default: the paper's number")
     parser.add_argument("--steps", type=step_count, help="default: the paper's number")
-    parser.add_argument("--variant", default="paper")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", choices=["cpu", "gpu"])
+    parser.add_argument("--images", type=Path, help="with --draw: also a picture of each strategy's contexts, here")
     parser.add_argument("--draw", action="store_true", help="only draw the files that are there")
     args = parser.parse_args()
     if not args.draw:
@@ -46,19 +48,20 @@ def main() -> None:
         for setting in args.settings:
             compare(setting, args)
     else:
-        draw(args.name, args.settings, args.out)
+        draw(args.name, args.settings, args.out, args.images)
 
 
 def compare(setting: str, args: argparse.Namespace) -> None:
     """Run every strategy and write the files again after each, so that a cut run keeps what it has."""
     env, space = procurl.make(setting)
-    config = procurl.preset(setting, args.variant)
+    config = procurl.preset(setting)
     paper = presets.named_setting(setting)
     n_seeds, steps = args.seeds or paper.seeds, args.steps or paper.steps
     summary = {"setting": setting, "seeds": n_seeds, "date": time.strftime("%Y-%m-%d"), "teachers": {}}
     arrays: dict[str, np.ndarray] = {}
     for name in args.teachers:
-        teacher = procurl.make_teacher(name, space, variant=args.variant)
+        strategy, _, variant = name.partition(":")
+        teacher = procurl.make_teacher(strategy, space, variant=variant or "paper")
         began = time.perf_counter()
         result = procurl.train(env, teacher, config, seeds=n_seeds, steps=steps, time_teacher=True)
         summary |= {"steps": result.steps.tolist(), "provenance": result.provenance, "space": result.config["space"]}
@@ -117,10 +120,10 @@ def table(summary: dict) -> str:
         rows.append([name, final, gap, f"{r['area'][0]:.3f} +- {r['area'][1]:.3f}"])
     head = ["teacher", "final return", "ProCuRL-Target's lead, 95 %", "mean over training"]
     where = ", ".join(sorted(set(summary["provenance"]["devices"])))
-    return (
-        f"\n{summary['setting']}: {summary['seeds']} seeds, {summary['steps'][-1]:,} steps, {where}, {summary['date']}\n\n"
-        + text_table(head, rows)
+    title = (
+        f"{summary['setting']}: {summary['seeds']} seeds, {summary['steps'][-1]:,} steps, {where}, {summary['date']}"
     )
+    return f"\n{title}\n\n{text_table(head, rows)}"
 
 
 def restored(summary: dict, arrays: dict[str, np.ndarray], name: str) -> Result:
@@ -128,6 +131,7 @@ def restored(summary: dict, arrays: dict[str, np.ndarray], name: str) -> Result:
     r = summary["teachers"][name]
     context, distance = (arrays[f"{name}/{k}"].astype(np.float32) for k in ("context", "distance"))
     n = summary["seeds"]
+    trace = {"task_context": context, "target_distance": distance, "started": np.zeros(distance.shape[:2])}
     return Result(
         config={
             "setting": summary["setting"], "teacher": r["teacher"], "space": summary["space"],
@@ -135,11 +139,11 @@ def restored(summary: dict, arrays: dict[str, np.ndarray], name: str) -> Result:
         },
         provenance=summary["provenance"], timing={}, seeds=np.arange(n), steps=np.array(summary["steps"]),
         task_ret=np.zeros((n, 0, 0)), task_success=np.zeros((n, 0, 0)), held_out={"context": arrays["held_out"]},
-        trace={"task_context": context, "target_distance": distance, "started": np.zeros(distance.shape[:2])}, params={},
+        trace=trace, params={},
     )  # fmt: skip
 
 
-def draw(name: str, settings: list[str], folder: Path) -> None:
+def draw(name: str, settings: list[str], folder: Path, images: Path | None) -> None:
     """NAME.png: learning curves, one panel per setting; NAME-SETTING-curriculum.png and -distance.png."""
     import matplotlib.pyplot as plt
 
@@ -153,11 +157,13 @@ def draw(name: str, settings: list[str], folder: Path) -> None:
         summary = json.loads((folder / f"{name}-{setting}.json").read_text())
         print(table(summary))
         for teacher, r in summary["teachers"].items():
-            kind = TEACHERS[teacher].__name__
+            strategy, _, variant = teacher.partition(":")
+            kind = TEACHERS[strategy].__name__
+            colour, label = figures.COLOURS[kind], f"{figures.NAMES.get(kind, kind)} {variant}"
             mean, error = np.array(r["mean"]), np.array(r["standard_error"])
             steps = np.array(summary["steps"]) / 1e6
-            axes.plot(steps, mean, color=figures.COLOURS[kind], label=figures.NAMES.get(kind, kind), linewidth=1.8)
-            axes.fill_between(steps, mean - error, mean + error, color=figures.COLOURS[kind], alpha=0.15, linewidth=0)
+            axes.plot(steps, mean, color=colour, label=label, linewidth=1.8, linestyle="--" if variant else "-")
+            axes.fill_between(steps, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
         axes.set_title(f"{setting}, {summary['seeds']} seeds")
         axes.set_xlabel("environment steps (millions)")
         axes.spines[["top", "right"]].set_visible(False)
@@ -172,6 +178,9 @@ def draw(name: str, settings: list[str], folder: Path) -> None:
                 ("distance", figures.distance_to_target(compared)),
             ):
                 picture.savefig(folder / f"{name}-{setting}-{kind}.png", dpi=110)
+            if images is not None:  # one picture per strategy, for its page
+                for teacher, result in results.items():
+                    figures.curriculum_scatter([result]).savefig(images / f"{teacher.replace(':', '-')}.png", dpi=110)
     panels[0, 0].set_ylabel("return on target tasks")
     panels[0, 0].legend(frameon=False, fontsize=8)
     figure.savefig(folder / f"{name}.png", dpi=130)

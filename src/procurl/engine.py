@@ -23,7 +23,7 @@ from procurl.evaluate import Scores, evaluate
 from procurl.loop import Carry
 from procurl.record import Trace
 from procurl.students.critic import StudentCritic
-from procurl.types import Env, Episodes, Task, Teacher
+from procurl.types import Env, Episodes, Task, TaskSpace, Teacher
 
 PER_SEED, SHARED = PartitionSpec("seeds"), PartitionSpec()
 
@@ -91,7 +91,10 @@ def _program(config: Config, mesh: Mesh) -> Program:
     def score(key: Array, params: Any, t: Array, world: Any) -> Scores:
         env, teacher = world
         k_eval = jax.random.fold_in(key, 2 * t + 2)
-        return evaluate(env, params, teacher.space.held_out, k_eval, config.evaluation_episodes)
+        space: TaskSpace = teacher.space
+        return evaluate(
+            env, params, space.held_out, k_eval, config.evaluation_episodes, fresh_seeds=space.fresh_seeds
+        )  # fmt: skip
 
     def only_teach(key: Array, carry: Carry, t: Array, world: Any) -> Any:
         env, teacher = world

@@ -13,7 +13,7 @@ from jax import Array
 
 from procurl.students import nets
 from procurl.students.nets import Params
-from procurl.types import Env, Task
+from procurl.types import Env, Task, random_seeds
 
 
 class Scores(NamedTuple):
@@ -25,11 +25,23 @@ class Scores(NamedTuple):
 
 
 def evaluate(
-    env: Env, params: Params, tasks: Task, key: Array, episodes: int = 1, deterministic: bool = False
+    env: Env,
+    params: Params,
+    tasks: Task,
+    key: Array,
+    episodes: int = 1,
+    deterministic: bool = False,
+    fresh_seeds: bool = False,
 ) -> Scores:
-    """Play every task `episodes` times, all at once, until the last episode has ended."""
+    """Play every task `episodes` times, all at once, until the last episode has ended.
+
+    `fresh_seeds`: every episode is a new instance of its task's context, where the setting plays it so.
+    """
     n = tasks.seed.shape[0]
+    key, k_seed = jax.random.split(key)
     repeated = jax.tree.map(lambda x: jnp.repeat(x, episodes, axis=0), tasks)
+    if fresh_seeds:
+        repeated = repeated._replace(seed=random_seeds(k_seed, repeated.seed.shape))
     state, obs = jax.vmap(env.reset)(repeated)
     zeros = jnp.zeros(n * episodes)
 

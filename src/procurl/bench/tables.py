@@ -23,11 +23,11 @@ def evaluate_run(result: Result, episodes: int, deterministic: bool) -> str:
     if not result.config["setting"]:
         raise ConfigError("this run was trained on an environment of its own; evaluate it with procurl.evaluate")
     fields = {k: v for k, v in result.config["env"].items() if k != "class"}
-    env, _ = make(result.config["setting"], **fields)
+    env, space = make(result.config["setting"], **fields)
     distinct, first = np.unique(result.held_out["context"], axis=0, return_index=True)
     tasks = Task(*(jnp.asarray(result.held_out[k][first]) for k in ("context", "seed", "row")))
     keys = jax.vmap(jax.random.key)(jnp.asarray(result.seeds, jnp.uint32))
-    run = jax.jit(jax.vmap(lambda p, k: evaluate(env, p, tasks, k, episodes, deterministic)))
+    run = jax.jit(jax.vmap(lambda p, k: evaluate(env, p, tasks, k, episodes, deterministic, space.fresh_seeds)))
     scores = run(unflatten(result.params), keys)
 
     ret = np.asarray(scores.ret)  # f32[S, H]

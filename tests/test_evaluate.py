@@ -1,0 +1,62 @@
+"""Evaluation against a replay one episode at a time."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import procurl
+from procurl.evaluate import evaluate
+from procurl.students import nets
+
+
+def student(env, seed=0):
+    params = nets.init_params(jax.random.key(seed), env.obs_size, env.action, (16,), (16,))
+    params["log_std"] = jnp.full(env.action.size, 1.0)
+    return params
+
+
+def first(tasks, n):
+    return jax.tree.map(lambda x: x[:n], tasks)
+
+
+def test_a_deterministic_evaluation_equals_a_plain_loop():
+    env, space = procurl.make("point-mass-2g", noise=0.0)
+    params = student(env)
+    params["policy"][-1]["b"] = jnp.array([0.0, -1.5])  # falls towards the wall
+    tasks = first(space.pool, 40)
+    scores = evaluate(env, params, tasks, jax.random.key(0), deterministic=True)
+    step = jax.jit(env.step)
+    for i in range(40):
+        state, obs = env.reset(jax.tree.map(lambda x, i=i: x[i], tasks))
+        ret, length, done = 0.0, 0, False
+        while not done:
+            state, outcome = step(jax.random.key(9), state, nets.policy(params, obs))
+            obs, ret, length, done = outcome.obs, ret + float(outcome.reward), length + 1, bool(outcome.terminated)
+        assert (float(scores.ret[i]), float(scores.length[i])) == (ret, length)
+        assert float(scores.success[i]) == ret
+    assert len(np.unique(scores.length)) > 5, "episodes must have ended at different times"
+
+
+def test_episodes_are_averaged_per_task():
+    env, space = procurl.make("point-mass-1t")
+    tasks = first(space.pool, 3)
+    params = student(env)
+    params["policy"][-1]["b"] = jnp.array([0.0, -1.5])
+    scores = evaluate(env, params, tasks, jax.random.key(0), episodes=50)
+    assert scores.ret.shape == (3,) and scores.length.shape == (3,)
+    assert (np.asarray(scores.length) % 1 != 0).any(), "a mean over noisy episodes is no whole number"
+    again = evaluate(env, params, tasks, jax.random.key(0), episodes=50)
+    np.testing.assert_array_equal(scores.length, again.length)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_fresh_seeds_vary_the_start_of_the_maze(fresh):
+    """Without noise in the maze, a deterministic student repeats itself unless the start varies."""
+    env, space = procurl.make("maze-plane")
+    tasks = first(space.pool, 30)
+    params = student(env)
+    params["policy"][-1]["b"] = jnp.array([0.5, 0.5])
+    scores = evaluate(env, params, tasks, jax.random.key(0), episodes=20, deterministic=True, fresh_seeds=fresh)
+    varies = (np.asarray(scores.length) % 1 != 0).any()
+    assert varies == fresh
