@@ -1,0 +1,89 @@
+"""What each strategy costs: milliseconds per update, and the share of a training iteration.
+
+    python benchmarks/teacher_cost.py --pools 1000 20000 200000
+
+One update = a queue of 5120 proposals and one `observe` with the student's critic, compiled alone, for one seed on one
+core. The last column is the wall time of a whole iteration relative to IID's at the paper's pool, measured in the same
+run with one seed on every core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import platform
+import time
+
+import procurl
+from procurl import presets
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--setting", default="point-mass-2g")
+    parser.add_argument("--pools", type=int, nargs="+", default=[1_000, 20_000, 200_000])
+    parser.add_argument("--teachers", nargs="+", default=list(presets.TEACHERS))
+    args = parser.parse_args()
+    procurl.use_cores()
+    from procurl.bench.tables import text_table
+    from procurl.envs import SETTINGS
+    from procurl.provenance import software_and_hardware
+
+    env, paper_space = procurl.make(args.setting)
+    config = procurl.preset(args.setting)
+    _, build_space = SETTINGS[args.setting]
+    iterations = {name: iteration_seconds(env, paper_space, config, name) for name in ["iid", *args.teachers]}
+    rows = []
+    for name in args.teachers:
+        row = [name]
+        for n in args.pools:
+            space = dataclasses.replace(build_space(pool_size=n), name=args.setting)
+            seconds = update_seconds(env, procurl.make_teacher(name, space), config)
+            share = seconds / (seconds + iterations["iid"])  # IID's own update is next to nothing
+            row += [f"{1e3 * seconds:.2f}", f"{100 * share:.1f} %"]
+        row.append(f"{iterations[name] / iterations['iid']:.2f}")
+        rows.append(row)
+        print(row, flush=True)
+    header = ["strategy"]
+    for n in args.pools:
+        header += [f"N = {n:,}: ms", "share"]
+    print()
+    print(text_table([*header, "iteration / IID's"], rows))
+    machine = software_and_hardware()
+    print(
+        f"\n{args.setting}; {machine['processor']}, {len(machine['devices'])} cores; an iteration with IID takes "
+        f"{1e3 * iterations['iid']:.0f} ms for one seed per core; Python {platform.python_version()}, "
+        f"jax {machine['jax']}, procurl {machine['procurl']}, {time.strftime('%Y-%m-%d')}"
+    )
+
+
+def iteration_seconds(env, space, config, name: str, repeats: int = 6) -> float:
+    """Wall time of a whole iteration, one seed on each core: the median of a few."""
+    import jax
+
+    from procurl.engine import Engine
+
+    engine = Engine(env, procurl.make_teacher(name, space), config, tuple(range(len(jax.local_devices()))))
+    carry = engine.begin()
+    seconds = []
+    for t in range(repeats + 2):  # the first compiles
+        began = time.perf_counter()
+        carry, _ = engine.iterate(carry, t)
+        jax.block_until_ready(carry)
+        seconds.append(time.perf_counter() - began)
+    return sorted(seconds[2:])[len(seconds[2:]) // 2]
+
+
+def update_seconds(env, teacher, config) -> float:
+    """Propose and observe compiled alone, one seed on one core, after two iterations of training."""
+    from procurl.engine import Engine
+
+    engine = Engine(env, teacher, config, (0,))
+    carry = engine.begin()
+    for t in range(2):
+        carry, _ = engine.iterate(carry, t)
+    return engine.teacher_seconds(carry)
+
+
+if __name__ == "__main__":
+    main()
