@@ -6,8 +6,7 @@ does not import JAX. A strategy or setting that is not listed here runs with its
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from procurl.config import PPO, Config
@@ -28,46 +27,62 @@ class Setting:
     release: dict[str, dict[str, Any]] = field(default_factory=dict)  # what the released code changes
 
 
-def _setting(
-    summary: str, *, steps: int, seeds: int, ppo: PPO, evaluation_episodes: int, beta: float, **released: Any
-) -> Setting:
-    """A row of SETTINGS; `released` is what the released code adds to ProCuRL-Target there."""
-    return Setting(
-        summary,
-        steps=steps,
-        seeds=seeds,
-        config=Config(ppo=ppo, evaluation_episodes=evaluation_episodes),
-        teachers={
-            "procurl-unif": {"beta": beta},
-            "procurl-target": {"beta": beta},
-        },
-        release={"procurl-target": {"pairing": "max", "resample_targets": True, **released}},
-    )
-
-
-_point_mass = partial(_setting, steps=2_000_000, seeds=25, ppo=PPO(), beta=130.0)
-_maze = partial(
-    _setting,
-    steps=1_000_000,
-    seeds=10,
-    ppo=PPO(batch_size=256, entropy=0.0, shared=(64,), separate=(32,)),
-    evaluation_episodes=10,
-    beta=90.0,
-    n_targets=400,
+POINT_MASS = Setting(
+    "Point Mass Sparse",
+    steps=2_000_000,
+    seeds=25,
+    config=Config(ppo=PPO(), evaluation_episodes=10),
+    teachers={
+        "procurl-unif": {"beta": 130.0},
+        "procurl-target": {"beta": 130.0},
+        "spdl": {"v_lb": 0.5, "epsilon": 0.5},
+        "currot": {"v_lb": 0.6, "epsilon": 0.05},
+        "plr": {"rho": 0.5, "beta": 0.1},
+        "gradient": {"n_stages": 10, "max_steps_per_stage": 100_000, "threshold": 0.8},
+    },
+    release={
+        "procurl-target": {"pairing": "max", "resample_targets": True},
+        "spdl": {"target": "uniform"},
+        "currot": {"epsilon": 0.5},
+        "plr": {"score": "signed_gae"},
+    },
 )
 
+MAZE = Setting(
+    "Sparse Goal Reaching",
+    steps=1_000_000,
+    seeds=10,
+    config=Config(ppo=PPO(batch_size=256, entropy=0.0, shared=(64,), separate=(32,)), evaluation_episodes=10),
+    teachers={
+        "procurl-unif": {"beta": 90.0},
+        "procurl-target": {"beta": 90.0},
+        "spdl": {"v_lb": 0.5, "epsilon": 0.2},
+        "currot": {"v_lb": 0.4, "epsilon": 1.5},
+        "plr": {"rho": 0.5, "beta": 0.1},
+        "gradient": {"n_stages": 5, "max_steps_per_stage": 100_000, "threshold": 0.8},
+    },
+    release={
+        "procurl-target": {"pairing": "max", "resample_targets": True, "n_targets": 400},
+        "spdl": {"target": "uniform"},
+        "currot": {"epsilon": 0.2},
+        "plr": {"score": "signed_gae"},
+    },
+)
+
+
+def _named(family: Setting, detail: str, **config: Any) -> Setting:
+    return replace(family, summary=f"{family.summary}, {detail}", config=replace(family.config, **config))
+
+
 SETTINGS: dict[str, Setting] = {
-    "point-mass-1t": _point_mass(
-        "Point Mass Sparse, one target: a narrow gate off the straight line", evaluation_episodes=1
-    ),
-    "point-mass-2g": _point_mass(
-        "Point Mass Sparse, two targets: narrow gates at either border, any friction", evaluation_episodes=10
-    ),
-    "point-mass-1g": _point_mass("Point Mass Sparse, one border gate, any friction (extra)", evaluation_episodes=10),
-    "maze-plane": _maze("Sparse Goal Reaching, goals anywhere with the smallest tolerance"),
-    "maze-1t": _maze("Sparse Goal Reaching, one target: the far corner with the smallest tolerance (extra)"),
-    "maze-1g": _maze("Sparse Goal Reaching, goals anywhere with tolerances near 0.06 (extra)"),
-    "maze-2g": _maze("Sparse Goal Reaching, goals anywhere with tolerances near 0.06 or 0.12 (extra)"),
+    # a point needs no repeats: its 100 held-out tasks are 100 episodes of the same task
+    "point-mass-1t": _named(POINT_MASS, "one target: a narrow gate off the straight line", evaluation_episodes=1),
+    "point-mass-2g": _named(POINT_MASS, "two targets: narrow gates at either border, any friction"),
+    "point-mass-1g": _named(POINT_MASS, "one border gate, any friction (extra)"),
+    "maze-plane": _named(MAZE, "goals anywhere with the smallest tolerance"),
+    "maze-1t": _named(MAZE, "one target: the far corner with the smallest tolerance (extra)"),
+    "maze-1g": _named(MAZE, "goals anywhere with tolerances near 0.06 (extra)"),
+    "maze-2g": _named(MAZE, "goals anywhere with tolerances near 0.06 or 0.12 (extra)"),
 }
 
 TEACHERS: dict[str, str] = {
@@ -75,6 +90,7 @@ TEACHERS: dict[str, str] = {
     "target": "always the target distribution",
     "procurl-unif": "tasks of intermediate difficulty",
     "procurl-target": "tasks of intermediate difficulty that are correlated with learnable targets",
+    "plr": "new tasks, and again those with the largest advantages or not played for long",
 }
 
 

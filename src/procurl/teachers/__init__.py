@@ -8,6 +8,7 @@ from procurl.config import checked_fields
 from procurl.errors import unknown_name
 from procurl.presets import teacher_preset
 from procurl.teachers.iid import IID, Target
+from procurl.teachers.plr import PLR
 from procurl.teachers.procurl import ProCuRLTarget, ProCuRLUnif
 from procurl.types import TaskSpace, Teacher
 
@@ -16,6 +17,7 @@ TEACHERS: dict[str, type] = {
     "target": Target,
     "procurl-unif": ProCuRLUnif,
     "procurl-target": ProCuRLTarget,
+    "plr": PLR,
 }
 
 
