@@ -91,6 +91,7 @@ TEACHERS: dict[str, str] = {
     "procurl-unif": "tasks of intermediate difficulty",
     "procurl-target": "tasks of intermediate difficulty that are correlated with learnable targets",
     "plr": "new tasks, and again those with the largest advantages or not played for long",
+    "gradient": "in stages along the shortest path from the whole space to the target distribution",
 }
 
 
