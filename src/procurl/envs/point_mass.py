@@ -53,7 +53,8 @@ class PointMass:
 
     def step(self, key: Array, state: State, action: Array) -> tuple[State, Step]:
         force = jnp.clip(action, self.action.low, self.action.high)
-        noise = self.noise * jax.random.normal(key, (SUBSTEPS, 2))
+        # drawn flat: XLA vectorises over a long row, not over rows of two
+        noise = self.noise * jax.random.normal(key, (SUBSTEPS * 2,)).reshape(SUBSTEPS, 2)
         for i in range(SUBSTEPS):  # unrolled: ten small loops would cost more than the arithmetic
             state = substep(state, force, noise[i])
         state = state._replace(steps=state.steps + 1)
