@@ -11,6 +11,7 @@ from procurl.teachers.gradient import GRADIENT
 from procurl.teachers.iid import IID, Target
 from procurl.teachers.plr import PLR
 from procurl.teachers.procurl import ProCuRLTarget, ProCuRLUnif
+from procurl.teachers.spdl import SPDL
 from procurl.types import TaskSpace, Teacher
 
 TEACHERS: dict[str, type] = {
@@ -18,6 +19,7 @@ TEACHERS: dict[str, type] = {
     "target": Target,
     "procurl-unif": ProCuRLUnif,
     "procurl-target": ProCuRLTarget,
+    "spdl": SPDL,
     "plr": PLR,
     "gradient": GRADIENT,
 }
