@@ -52,13 +52,23 @@ def main() -> None:
 
 
 def compare(setting: str, args: argparse.Namespace) -> None:
-    """Run every strategy and write the files again after each, so that a cut run keeps what it has."""
+    """Run every strategy and add it to the files, so that a cut comparison keeps what it has and can be completed."""
     env, space = procurl.make(setting)
     config = procurl.preset(setting)
     paper = presets.named_setting(setting)
     n_seeds, steps = args.seeds or paper.seeds, args.steps or paper.steps
     summary = {"setting": setting, "seeds": n_seeds, "date": time.strftime("%Y-%m-%d"), "teachers": {}}
     arrays: dict[str, np.ndarray] = {}
+    path = args.out / f"{args.name}-{setting}.json"
+    if path.exists():
+        earlier = json.loads(path.read_text())
+        if earlier["seeds"] != n_seeds or earlier["steps"][-1] < steps:
+            raise SystemExit(
+                f"{path} holds {earlier['seeds']} seeds of {earlier['steps'][-1]} steps: choose another --name"
+            )
+        summary["teachers"] = earlier["teachers"]
+        with np.load(path.with_suffix(".npz"), allow_pickle=False) as kept:
+            arrays = dict(kept)
     for name in args.teachers:
         strategy, _, variant = name.partition(":")
         teacher = procurl.make_teacher(strategy, space, variant=variant or "paper")
@@ -70,8 +80,8 @@ def compare(setting: str, args: argparse.Namespace) -> None:
         arrays |= {f"{name}/{k}": v for k, v in small_trace(result).items()}
         arrays["held_out"] = result.held_out["context"]
         print(f"{setting} {name}: {line(summary['teachers'][name])}", flush=True)
-        (args.out / f"{args.name}-{setting}.json").write_text(json.dumps(summary, indent=1) + "\n")
-        np.savez_compressed(args.out / f"{args.name}-{setting}.npz", **arrays)
+        path.write_text(json.dumps(summary, indent=1) + "\n")
+        np.savez_compressed(path.with_suffix(".npz"), **arrays)
     print(table(summary), flush=True)
 
 
