@@ -73,7 +73,7 @@ def compare(setting: str, args: argparse.Namespace) -> None:
         strategy, _, variant = name.partition(":")
         teacher = procurl.make_teacher(strategy, space, variant=variant or "paper")
         began = time.perf_counter()
-        result = procurl.train(env, teacher, config, seeds=n_seeds, steps=steps, time_teacher=True)
+        result = procurl.train(env, teacher, config, seeds=n_seeds, steps=steps)
         summary |= {"steps": result.steps.tolist(), "provenance": result.provenance, "space": result.config["space"]}
         summary["n_steps"] = config.ppo.n_steps
         summary["teachers"][name] = row(result) | {"wall_seconds": round(time.perf_counter() - began, 1)}
@@ -96,7 +96,6 @@ def row(result: Result) -> dict:
         "area": [round(float(area), 4), round(float(area_error), 4)],
         "steps_per_second": round(result.timing["steps_per_second"]),
         "compile_seconds": result.timing["compile_seconds"],
-        "teacher_share_timed_alone": round(result.timing["teacher_share_timed_alone"], 4),
     }
 
 

@@ -23,7 +23,7 @@ def use_cores(cores: int | None = None, device: str | None = None) -> None:
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f"device = {device!r}: expected cpu or gpu")
     if device is not None:
-        os.environ["JAX_PLATFORMS"] = {"cpu": "cpu", "gpu": "cuda"}[device]
+        os.environ["JAX_PLATFORMS"] = {"cpu": "cpu", "gpu": "cuda,cpu"}[device]  # callbacks run on the CPU
     n = cores or available_cores()
     given = os.environ.get("XLA_FLAGS", "")
     wanted = {
