@@ -66,11 +66,15 @@ def learning_curves(results: list[Result], *, band: str = "se") -> Any:
 
 def curriculum_scatter(results: list[Result]) -> Any:
     """Contexts chosen over training in the first two dimensions, brighter = later; crosses are targets."""
+    columns = min(4, len(results))
+    rows = -(-len(results) // columns)
     figure, grid = plt.subplots(
-        1, len(results), figsize=(3.2 * len(results) + 1.0, 3.4), layout="constrained", squeeze=False, sharey=True
+        rows, columns, figsize=(3.0 * columns + 1.0, 3.2 * rows), layout="constrained", squeeze=False, sharey=True
     )
+    for axes in grid.flat[len(results) :]:
+        axes.set_axis_off()
     space = results[0].config["space"]
-    for axes, result, label in zip(grid[0], results, labels(results), strict=True):
+    for axes, result, label in zip(grid.flat, results, labels(results), strict=False):
         context = result.trace["task_context"]  # f32[S, iterations, k, d]
         steps = np.broadcast_to(_iteration_steps(result)[None, :, None], context.shape[:3]) / 1e6
         # One seed would be an anecdote and all of them a blot: a fixed random subset of every seed's tasks.
@@ -86,12 +90,13 @@ def curriculum_scatter(results: list[Result]) -> Any:
         axes.scatter(
             target[:, 0], target[:, 1 % target.shape[1]], marker="x", s=60, color="#D55E00", linewidths=1.2, zorder=0.5
         )
-        axes.set_title(label, fontsize=10)
+        axes.set_title(label.replace(" (", "\n("), fontsize=9)
         axes.set_xlabel(_words(space["names"][0]))
         margin = 0.03 * (np.array(space["high"]) - np.array(space["low"]))
         axes.set_xlim(space["low"][0] - margin[0], space["high"][0] + margin[0])
-    grid[0, 0].set_ylabel(_words(space["names"][1 % len(space["names"])]))
-    figure.colorbar(dots, ax=grid[0, -1], label="steps (millions)")
+    for axes in grid[:, 0]:
+        axes.set_ylabel(_words(space["names"][1 % len(space["names"])]))
+    figure.colorbar(dots, ax=grid, label="steps (millions)")
     return figure
 
 
