@@ -18,12 +18,13 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from procurl import loop
+from procurl.check import imagined_episodes
 from procurl.config import Config
 from procurl.evaluate import Scores, evaluate
 from procurl.loop import Carry
 from procurl.record import Trace
 from procurl.students.critic import StudentCritic
-from procurl.types import Env, Episodes, Task, TaskSpace, Teacher
+from procurl.types import Env, TaskSpace, Teacher
 
 PER_SEED, SHARED = PartitionSpec("seeds"), PartitionSpec()
 
@@ -99,8 +100,8 @@ def _program(config: Config, mesh: Mesh) -> Program:
     def only_teach(key: Array, carry: Carry, t: Array, world: Any) -> Any:
         env, teacher = world
         tasks = teacher.propose(carry.teacher, key, config.ppo.n_steps)
-        nothing = _unplayed(tasks, config.ppo.n_envs)
-        return tasks, teacher.observe(carry.teacher, key, nothing, StudentCritic(env, carry.student.params))
+        played = imagined_episodes(key, tasks, config.ppo.n_envs)
+        return tasks, teacher.observe(carry.teacher, key, played, StudentCritic(env, carry.student.params))
 
     def over_seeds(fn: Callable[..., Any], donate: bool = False) -> Callable[..., Any]:
         spread = jax.shard_map(
@@ -113,11 +114,3 @@ def _program(config: Config, mesh: Mesh) -> Program:
         return jax.jit(spread, donate_argnums=(1,) if donate else ())
 
     return Program(over_seeds(begin), over_seeds(iterate, donate=True), over_seeds(score), over_seeds(only_teach))
-
-
-def _unplayed(tasks: Task, n_envs: int) -> Episodes:
-    """An iteration's record in which nothing happened."""
-    task = jax.tree.map(lambda x: jnp.concatenate([x[:n_envs], x]), tasks)
-    n = task.seed.shape[0]
-    zero, none, never = jnp.zeros(n), jnp.zeros(n, jnp.int32), jnp.zeros(n, bool)
-    return Episodes(task, zero, none, none, never, zero, zero, never, never)
