@@ -187,9 +187,12 @@ def draw(name: str, settings: list[str], folder: Path, images: Path | None) -> N
                 ("distance", figures.distance_to_target(compared)),
             ):
                 picture.savefig(folder / f"{name}-{setting}-{kind}.png", dpi=110)
+                plt.close(picture)
             if images is not None:  # one picture per strategy, for its page
                 for teacher, result in results.items():
-                    figures.curriculum_scatter([result]).savefig(images / f"{teacher.replace(':', '-')}.png", dpi=110)
+                    picture = figures.curriculum_scatter([result])
+                    picture.savefig(images / f"{teacher.replace(':', '-')}.png", dpi=110)
+                    plt.close(picture)
     panels[0, 0].set_ylabel("return on target tasks")
     panels[0, 0].legend(frameon=False, fontsize=8)
     figure.savefig(folder / f"{name}.png", dpi=130)
