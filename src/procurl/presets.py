@@ -91,7 +91,6 @@ TEACHERS: dict[str, str] = {
     "procurl-unif": "tasks of intermediate difficulty",
     "procurl-target": "tasks of intermediate difficulty that are correlated with learnable targets",
     "spdl": "as near to the target distribution as the student's mean value allows",
-    "currot": "particles that move to the target distribution through tasks the student can do",
     "plr": "new tasks, and again those with the largest advantages or not played for long",
     "gradient": "in stages along the shortest path from the whole space to the target distribution",
 }
