@@ -1,0 +1,108 @@
+"""Assignments against SciPy called directly: alone, in batches, under jit, vmap and shard_map."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, PartitionSpec
+from scipy.optimize import linear_sum_assignment
+
+from procurl.teachers.transport import assign, prices, squared_distances
+
+
+def clouds(seed, n, m, d=3, spread=1.0):
+    rng = np.random.default_rng(seed)
+    return rng.uniform(0, 4, (n, d)), 2.0 + spread * rng.normal(size=(m, d))
+
+
+def total(cost, columns):
+    return np.asarray(cost, np.float64)[np.arange(len(cost)), columns].sum()
+
+
+def assert_optimal(cost, columns):
+    columns = np.asarray(columns)
+    assert columns.dtype == np.int32 and len(set(columns.tolist())) == len(columns), "no column twice"
+    exact = np.asarray(cost, np.float64)
+    assert total(cost, columns) == pytest.approx(exact[linear_sum_assignment(exact)].sum(), rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 5), (7, 7), (30, 30), (30, 41), (120, 200)])
+@pytest.mark.parametrize("spread", [0.0, 0.05, 2.0])
+def test_equals_scipy(n, m, spread):
+    for seed in range(3):
+        cost = squared_distances(*(jnp.array(x, jnp.float32) for x in clouds(seed, n, m, spread=spread)))
+        assert_optimal(cost, assign(cost))
+        assert_optimal(cost, jax.jit(assign)(cost))
+
+
+def test_any_cost_will_do():
+    rng = np.random.default_rng(0)
+    for cost in (rng.normal(size=(20, 33)), np.zeros((4, 6)), np.full((5, 5), -3.0), 1e6 * rng.random((9, 9))):
+        cost = jnp.array(cost, jnp.float32)
+        assert_optimal(cost, assign(cost))
+
+
+def test_batches_and_vmap_give_what_each_problem_gets_alone():
+    cost = jnp.stack([squared_distances(*(jnp.array(x, jnp.float32) for x in clouds(s, 20, 27))) for s in range(6)])
+    alone = np.stack([assign(c) for c in cost])
+    np.testing.assert_array_equal(assign(cost), alone)
+    np.testing.assert_array_equal(jax.jit(jax.vmap(assign))(cost), alone)
+    np.testing.assert_array_equal(jax.vmap(jax.vmap(assign))(cost.reshape(2, 3, 20, 27)).reshape(6, 20), alone)
+
+
+def test_devices_side_by_side_do_not_wait_for_each_other_for_ever():
+    """Large arguments from both devices at once, many times: a callback that deadlocks, deadlocks here."""
+    devices = jax.local_devices()
+    cost = jnp.array(np.random.default_rng(0).random((2 * len(devices), 300, 400)), jnp.float32)
+    spread = jax.jit(
+        jax.shard_map(
+            jax.vmap(assign),
+            mesh=Mesh(np.array(devices), ("seeds",)),
+            in_specs=PartitionSpec("seeds"),
+            out_specs=PartitionSpec("seeds"),
+            check_vma=False,
+        )
+    )
+    for turn in range(5):
+        columns = spread(cost + turn)
+    for c, column in zip(cost, np.asarray(columns), strict=True):
+        assert_optimal(c, column)
+
+
+def test_forbidden_pairs_are_avoided_where_possible():
+    rng = np.random.default_rng(0)
+    cost = rng.random((12, 20)).astype(np.float32)
+    cost[:, 5:9] = np.inf
+    cost[rng.random(cost.shape) < 0.2] = np.nan
+    columns = np.asarray(assign(jnp.array(cost)))
+    exact = np.where(np.isfinite(cost), cost, 1e6).astype(np.float64)
+    assert np.isfinite(cost[np.arange(12), columns]).all()
+    assert total(exact, columns) == pytest.approx(exact[linear_sum_assignment(exact)].sum())
+
+    cost[2:5] = np.nan  # three rows have no choice: the other nine still get their best
+    columns = np.asarray(assign(jnp.array(cost)))
+    assert len(set(columns.tolist())) == 12
+    assert np.isfinite(cost[np.arange(12), columns]).sum() == 9
+    for hopeless in (np.nan, np.inf, -np.inf):
+        assert sorted(np.asarray(assign(jnp.full((3, 3), hopeless))).tolist()) == [0, 1, 2]
+
+
+def test_prices_are_finite_and_ask_more_for_what_everybody_wants():
+    points, targets = clouds(0, 30, 45, spread=0.0)
+    cost = squared_distances(
+        jnp.array(targets[:30], jnp.float32), jnp.array(np.vstack([points, points[:15] + 9.0]), jnp.float32)
+    )
+    price = np.asarray(prices(cost))
+    assert np.isfinite(price).all()
+    assert np.argsort(price).tolist() != sorted(range(45)), "not constant"
+    assert price[:30].max() < price[30:].min(), "potentials fall where demand is high"
+
+
+def test_too_few_columns_are_refused():
+    with pytest.raises(ValueError, match="3 rows and only 2 columns"):
+        assign(jnp.zeros((3, 2)))
+
+
+def test_small_distances_are_exact():
+    a = jnp.array([[3.9, 0.5, 2.0]])
+    assert float(squared_distances(a, a + jnp.array([[1e-3, 0.0, 0.0]]))[0, 0]) == pytest.approx(1e-6, rel=1e-2)
