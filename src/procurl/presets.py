@@ -36,8 +36,12 @@ def _point_mass(summary: str, evaluation_episodes: int) -> Setting:
         teachers={
             "procurl-unif": {"beta": 130.0},
             "procurl-target": {"beta": 130.0},
+            "spdl": {"v_lb": 0.5, "epsilon": 0.5},
         },
-        release={"procurl-target": {"pairing": "max", "resample_targets": True}},
+        release={
+            "procurl-target": {"pairing": "max", "resample_targets": True},
+            "spdl": {"target": "uniform"},
+        },
     )
 
 
@@ -52,6 +56,7 @@ TEACHERS: dict[str, str] = {
     "target": "always the target distribution",
     "procurl-unif": "tasks of intermediate difficulty",
     "procurl-target": "tasks of intermediate difficulty that are correlated with learnable targets",
+    "spdl": "towards the target distribution as fast as the student's values and a trust region allow",
 }
 
 

@@ -9,6 +9,7 @@ from procurl.errors import unknown_name
 from procurl.presets import teacher_preset
 from procurl.teachers.iid import IID, Target
 from procurl.teachers.procurl import ProCuRLTarget, ProCuRLUnif
+from procurl.teachers.spdl import SPDL
 from procurl.types import TaskSpace, Teacher
 
 TEACHERS: dict[str, type] = {
@@ -16,6 +17,7 @@ TEACHERS: dict[str, type] = {
     "target": Target,
     "procurl-unif": ProCuRLUnif,
     "procurl-target": ProCuRLTarget,
+    "spdl": SPDL,
 }
 
 
