@@ -20,6 +20,7 @@ _HOME = {
     "ProCuRLUnif": "procurl.teachers",
     "ProCuRLTarget": "procurl.teachers",
     "SPDL": "procurl.teachers",
+    "CURROT": "procurl.teachers",
     "inner_product": "procurl.teachers.procurl",
     "preset": "procurl.presets",
     "Config": "procurl.config",
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from procurl.presets import preset
     from procurl.record import Progress
     from procurl.result import Result, load_policy, load_result
-    from procurl.teachers import IID, SPDL, TEACHERS, ProCuRLTarget, ProCuRLUnif, Target, make_teacher
+    from procurl.teachers import CURROT, IID, SPDL, TEACHERS, ProCuRLTarget, ProCuRLUnif, Target, make_teacher
     from procurl.teachers.procurl import inner_product
     from procurl.types import Episodes, Step, Task, TaskSpace
 

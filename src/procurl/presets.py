@@ -37,10 +37,12 @@ def _point_mass(summary: str, evaluation_episodes: int) -> Setting:
             "procurl-unif": {"beta": 130.0},
             "procurl-target": {"beta": 130.0},
             "spdl": {"v_lb": 0.5, "epsilon": 0.5},
+            "currot": {"v_lb": 0.6, "epsilon": 0.05},
         },
         release={
             "procurl-target": {"pairing": "max", "resample_targets": True},
             "spdl": {"target": "uniform"},
+            "currot": {"epsilon": 0.5},  # it passed SPDL's epsilon to the trust region
         },
     )
 
@@ -57,6 +59,7 @@ TEACHERS: dict[str, str] = {
     "procurl-unif": "tasks of intermediate difficulty",
     "procurl-target": "tasks of intermediate difficulty that are correlated with learnable targets",
     "spdl": "towards the target distribution as fast as the student's values and a trust region allow",
+    "currot": "particles that optimal transport carries towards the target as far as the student succeeds",
 }
 
 

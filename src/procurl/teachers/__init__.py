@@ -7,6 +7,7 @@ from typing import Any
 from procurl.config import checked_fields
 from procurl.errors import unknown_name
 from procurl.presets import teacher_preset
+from procurl.teachers.currot import CURROT
 from procurl.teachers.iid import IID, Target
 from procurl.teachers.procurl import ProCuRLTarget, ProCuRLUnif
 from procurl.teachers.spdl import SPDL
@@ -18,6 +19,7 @@ TEACHERS: dict[str, type] = {
     "procurl-unif": ProCuRLUnif,
     "procurl-target": ProCuRLTarget,
     "spdl": SPDL,
+    "currot": CURROT,
 }
 
 

@@ -47,11 +47,12 @@ def squared_distances(a: Array, b: Array) -> Array:
 def prices(cost: Array) -> Array:
     """What each column is worth, nearly, f32[..., m]: the potentials of the entropic problem as it cools.
 
-    Rows and columns take turns (f for the rows, g for the columns, T the temperature):
+    Every row divides itself among the columns, cheap ones first (T is the temperature); then the columns that too
+    many want become dearer, and those that nobody wants cheaper:
 
-        f_i = -T log sum_j exp((g_j - cost_ij) / T),    g_j = -T log sum_i exp((f_i - cost_ij) / T)
+        P_ij = softmax_j((g_j - cost_ij) / T),    g_j <- g_j - T log sum_i P_ij
 
-    One more row of weight m - n and no cost takes the columns that stay free.
+    One more row of no cost, as heavy as there are columns to spare, takes what stays free.
     """
     n, m = cost.shape[-2:]
     finite = jnp.isfinite(cost)
@@ -61,27 +62,23 @@ def prices(cost: Array) -> Array:
     spread = jnp.sqrt(jnp.sum(deviation**2, (-2, -1)) / number)  # f32[...]  0: nothing to choose, no round is played
     centred = jnp.where(finite, deviation, jnp.inf)
     usable = jnp.any(finite, -2)  # bool[..., m]
-    spare = jnp.log(jnp.maximum(jnp.sum(usable, -1) - n, 0).astype(jnp.float32))[..., None]
+    spare = jnp.maximum(jnp.sum(usable, -1) - n, 0).astype(jnp.float32)[..., None]
 
     def play(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         t, g = carry
         temperature = (spread * COOLING**t)[..., None]
-        f = -_log_sum_exp((g[..., None, :] - centred) / temperature[..., None], axis=-1)
-        f_spare = spare - _log_sum_exp(jnp.where(usable, g / temperature, -jnp.inf), axis=-1)[..., None]
-        by_rows = _log_sum_exp(f[..., :, None] - centred / temperature[..., None], axis=-2)
-        return t + 1, -temperature * jnp.logaddexp(by_rows, f_spare)
+        logits = (g[..., None, :] - centred) / temperature[..., None]
+        wish = jnp.exp(logits - jnp.max(logits, -1, keepdims=True))  # f32[..., n, m]
+        per_row = 1.0 / jnp.sum(wish, -1)
+        wanted = jnp.matmul(per_row[..., None, :], wish)[..., 0, :]
+        wanted += spare * jax.nn.softmax(jnp.where(usable, g / temperature, -jnp.inf), -1)
+        return t + 1, jnp.where(usable, g - temperature * jnp.log(jnp.maximum(wanted, 1e-30)), 0.0)
 
     def warm(carry: tuple[Array, Array]) -> Array:
         return (carry[0] < ROUNDS) & jnp.any(spread > 0)
 
     _, g = jax.lax.while_loop(warm, play, (jnp.int32(0), jnp.zeros((*cost.shape[:-2], m))))
     return jnp.where(jnp.isfinite(g), g, 0.0)
-
-
-def _log_sum_exp(x: Array, axis: int) -> Array:
-    top = jnp.max(x, axis, keepdims=True)
-    top = jnp.where(jnp.isfinite(top), top, 0.0)
-    return jnp.squeeze(top, axis) + jnp.log(jnp.sum(jnp.exp(x - top), axis))
 
 
 # The call to the host is a primitive of its own and not `jax.pure_callback`. That one first copies its arguments into
@@ -134,6 +131,8 @@ def _assign_all(cost: np.ndarray, prices: np.ndarray) -> np.ndarray:
 def _assign_one(cost: np.ndarray, price: np.ndarray) -> np.ndarray:
     """The square problem with the prices taken off: the same solutions, and most of the search already done."""
     n = len(cost)
+    if (cost == cost[0, 0]).all():  # nothing to choose
+        return np.arange(n)
     finite = np.isfinite(cost)
     usable = np.flatnonzero(finite.any(axis=0))
     if len(usable) < n:
