@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -54,13 +53,13 @@ def main() -> None:
 
 
 def report(rates: dict[str, float], notes: dict[str, dict]) -> None:
-    import jax
     import stable_baselines3
     import torch
 
-    import procurl
     from procurl.bench.tables import text_table
+    from procurl.provenance import software_and_hardware
 
+    machine = software_and_hardware()
     base = rates["sb3, 16 environments"]
     rows = []
     for case, rate in rates.items():
@@ -72,8 +71,8 @@ def report(rates: dict[str, float], notes: dict[str, dict]) -> None:
     print()
     print(text_table(["one core", "steps/s", "ratio to sb3 with 16", "note"], rows))
     print(
-        f"\n{processor()}, {platform.platform()}; Python {platform.python_version()}, procurl {procurl.__version__}, "
-        f"jax {jax.__version__}, torch {torch.__version__}, stable-baselines3 {stable_baselines3.__version__}, "
+        f"\n{machine['processor']}, {machine['platform']}; Python {machine['python']}, procurl {machine['procurl']}, "
+        f"jax {machine['jax']}, torch {torch.__version__}, stable-baselines3 {stable_baselines3.__version__}, "
         f"{time.strftime('%Y-%m-%d')}"
     )
 
@@ -209,14 +208,6 @@ def numpy_point_mass(n: int):
             return [False] * n
 
     return NumpyPointMass()
-
-
-def processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as file:
-            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from jax import Array
 from procurl.config import param
 from procurl.errors import ConfigError
 from procurl.teachers.base import PoolState, PoolTeacher, cumulative, draw
+from procurl.teachers.transport import squared_distances
 from procurl.types import Critic, Episodes, Task, TaskSpace
 
 Similarity = Callable[[Array, Array], Array]  # contexts f32[n, d], f32[m, d] -> f32[n, m]
@@ -192,13 +193,8 @@ class ProCuRLTarget(PoolTeacher):
 
 
 def distance(a: Array, b: Array) -> Array:
-    """Euclidean distances, f32[n, d], f32[m, d] -> f32[n, m].
-
-    By differences: |a|^2 + |b|^2 - 2ab loses the small distances, on which everything here depends. The sum
-    over dimensions is written out, which lets the compiler vectorise over tasks.
-    """
-    squares = [(a[:, k, None] - b[None, :, k]) ** 2 for k in range(a.shape[1])]
-    return jnp.sqrt(sum(squares[1:], squares[0]))
+    """Euclidean distances, f32[n, d], f32[m, d] -> f32[n, m], exact for the small ones that matter here."""
+    return jnp.sqrt(squared_distances(a, b))
 
 
 def inner_product(psi: Callable[[Array], Array]) -> Similarity:
