@@ -25,6 +25,8 @@ def main() -> None:
     parser.add_argument("--teachers", nargs="+", default=list(presets.TEACHERS))
     args = parser.parse_args()
     procurl.use_cores()
+    import jax
+
     from procurl.bench.tables import text_table
     from procurl.envs import SETTINGS
     from procurl.provenance import software_and_hardware
@@ -32,7 +34,10 @@ def main() -> None:
     env, paper_space = procurl.make(args.setting)
     config = procurl.preset(args.setting)
     _, build_space = SETTINGS[args.setting]
-    iterations = {name: iteration_seconds(env, paper_space, config, name) for name in ["iid", *args.teachers]}
+    iterations = {}
+    for name in ["iid", *args.teachers]:
+        iterations[name] = iteration_seconds(env, paper_space, config, name)
+        jax.clear_caches()  # dozens of programs at a time are more than a process can map
     rows = []
     for name in args.teachers:
         row = [name]
@@ -57,32 +62,44 @@ def main() -> None:
     )
 
 
-def iteration_seconds(env, space, config, name: str, repeats: int = 6) -> float:
-    """Wall time of a whole iteration, one seed on each core: the median of a few."""
+def iteration_seconds(env, space, config, name: str, repeats: int = 60) -> float:
+    """The mean, since some strategies do not update in every iteration."""
     import jax
 
     from procurl.engine import Engine
 
     engine = Engine(env, procurl.make_teacher(name, space), config, tuple(range(len(jax.local_devices()))))
     carry = engine.begin()
+    for t in range(repeats + 2):  # the first compiles
+        if t == 2:
+            began = time.perf_counter()
+        carry, _ = engine.iterate(carry, t)
+        jax.block_until_ready(carry)
+    return (time.perf_counter() - began) / repeats
+
+
+def update_seconds(env, teacher, config, repeats: int = 7) -> float:
+    """Propose and observe compiled alone, one seed on one core: the median of a few updates in a row."""
+    import jax
+
+    from procurl.check import imagined_episodes
+    from procurl.students.critic import StudentCritic
+    from procurl.students.ppo import init_student
+
+    @jax.jit
+    def update(teacher, state, key, params):
+        tasks = teacher.propose(state, key, config.ppo.n_steps)
+        played = imagined_episodes(key, tasks, config.ppo.n_envs)
+        return tasks, teacher.observe(state, key, played, StudentCritic(env, params))
+
+    params = init_student(jax.random.key(0), env, config.ppo).params
+    state = jax.jit(lambda teacher, key: teacher.init(key))(teacher, jax.random.key(1))
     seconds = []
     for t in range(repeats + 2):  # the first compiles
         began = time.perf_counter()
-        carry, _ = engine.iterate(carry, t)
-        jax.block_until_ready(carry)
+        _, state = jax.block_until_ready(update(teacher, state, jax.random.key(t), params))
         seconds.append(time.perf_counter() - began)
-    return sorted(seconds[2:])[len(seconds[2:]) // 2]
-
-
-def update_seconds(env, teacher, config) -> float:
-    """Propose and observe compiled alone, one seed on one core, after two iterations of training."""
-    from procurl.engine import Engine
-
-    engine = Engine(env, teacher, config, (0,))
-    carry = engine.begin()
-    for t in range(2):
-        carry, _ = engine.iterate(carry, t)
-    return engine.teacher_seconds(carry)
+    return sorted(seconds[2:])[repeats // 2]
 
 
 if __name__ == "__main__":

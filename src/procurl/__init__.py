@@ -20,6 +20,7 @@ _HOME = {
     "ProCuRLUnif": "procurl.teachers",
     "ProCuRLTarget": "procurl.teachers",
     "SPDL": "procurl.teachers",
+    "CURROT": "procurl.teachers",
     "PLR": "procurl.teachers",
     "GRADIENT": "procurl.teachers",
     "inner_product": "procurl.teachers.procurl",
@@ -54,7 +55,18 @@ if TYPE_CHECKING:
     from procurl.presets import preset
     from procurl.record import Progress
     from procurl.result import Result, load_policy, load_result
-    from procurl.teachers import GRADIENT, IID, PLR, SPDL, TEACHERS, ProCuRLTarget, ProCuRLUnif, Target, make_teacher
+    from procurl.teachers import (
+        CURROT,
+        GRADIENT,
+        IID,
+        PLR,
+        SPDL,
+        TEACHERS,
+        ProCuRLTarget,
+        ProCuRLUnif,
+        Target,
+        make_teacher,
+    )
     from procurl.teachers.procurl import inner_product
     from procurl.types import Episodes, Step, Task, TaskSpace
 

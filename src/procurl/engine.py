@@ -77,7 +77,7 @@ class Program(NamedTuple):
     only_teach: Callable[..., Any]
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)
 def _program(config: Config, mesh: Mesh) -> Program:
     """One set of compiled functions per config and devices: a second run of the same shape compiles nothing."""
 

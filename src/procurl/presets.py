@@ -36,12 +36,14 @@ POINT_MASS = Setting(
         "procurl-unif": {"beta": 130.0},
         "procurl-target": {"beta": 130.0},
         "spdl": {"v_lb": 0.5, "epsilon": 0.5},
+        "currot": {"v_lb": 0.6, "epsilon": 0.05},
         "plr": {"rho": 0.5, "beta": 0.1},
         "gradient": {"n_stages": 10, "max_steps_per_stage": 100_000, "threshold": 0.8},
     },
     release={
         "procurl-target": {"pairing": "max", "resample_targets": True},
         "spdl": {"target": "uniform"},
+        "currot": {"epsilon": 0.5},
         "plr": {"score": "signed_gae"},
     },
 )
@@ -55,12 +57,14 @@ MAZE = Setting(
         "procurl-unif": {"beta": 90.0},
         "procurl-target": {"beta": 90.0},
         "spdl": {"v_lb": 0.5, "epsilon": 0.2},
+        "currot": {"v_lb": 0.4, "epsilon": 1.5},
         "plr": {"rho": 0.5, "beta": 0.1},
         "gradient": {"n_stages": 5, "max_steps_per_stage": 100_000, "threshold": 0.8},
     },
     release={
         "procurl-target": {"pairing": "max", "resample_targets": True, "n_targets": 400},
         "spdl": {"target": "uniform"},
+        "currot": {"epsilon": 0.2},
         "plr": {"score": "signed_gae"},
     },
 )
@@ -87,6 +91,7 @@ TEACHERS: dict[str, str] = {
     "procurl-unif": "tasks of intermediate difficulty",
     "procurl-target": "tasks of intermediate difficulty that are correlated with learnable targets",
     "spdl": "as near to the target distribution as the student's mean value allows",
+    "currot": "particles that move to the target distribution through tasks the student can do",
     "plr": "new tasks, and again those with the largest advantages or not played for long",
     "gradient": "in stages along the shortest path from the whole space to the target distribution",
 }

@@ -7,6 +7,7 @@ from typing import Any
 from procurl.config import checked_fields
 from procurl.errors import unknown_name
 from procurl.presets import teacher_preset
+from procurl.teachers.currot import CURROT
 from procurl.teachers.gradient import GRADIENT
 from procurl.teachers.iid import IID, Target
 from procurl.teachers.plr import PLR
@@ -20,6 +21,7 @@ TEACHERS: dict[str, type] = {
     "procurl-unif": ProCuRLUnif,
     "procurl-target": ProCuRLTarget,
     "spdl": SPDL,
+    "currot": CURROT,
     "plr": PLR,
     "gradient": GRADIENT,
 }

@@ -8,6 +8,8 @@ Sinkhorn's algorithm: they change how long the search takes, and never what it f
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import jax
@@ -17,7 +19,7 @@ from jax import Array
 from jax.experimental.buffer_callback import buffer_callback
 from scipy.optimize import linear_sum_assignment
 
-ROUNDS, COOLING = 16, 0.7  # of Sinkhorn's algorithm: more would take longer than they save
+ROUNDS, COOLING = 24, 0.65  # of Sinkhorn's algorithm: more would take longer than they save
 
 
 def assign(cost: Array) -> Array:
@@ -56,41 +58,41 @@ def squared_distances(a: Array, b: Array) -> Array:
 def prices(cost: Array) -> Array:
     """What each column is worth, nearly, f32[..., m]: the potentials of the entropic problem as it cools.
 
-    Rows and columns take turns (f for the rows, g for the columns, T the temperature):
+    Every row divides itself among the columns, cheap ones first (T is the temperature); then the columns that too
+    many want become dearer, and those that nobody wants cheaper:
 
-        f_i = -T log sum_j exp((g_j - cost_ij) / T),    g_j = -T log sum_i exp((f_i - cost_ij) / T)
+        P_ij = softmax_j((g_j - cost_ij) / T),    g_j <- g_j - T log sum_i P_ij
 
-    One more row of weight m - n and no cost takes the columns that stay free.
+    One more row of no cost, as heavy as there are columns to spare, takes what stays free.
     """
     n, m = cost.shape[-2:]
     finite = jnp.isfinite(cost)
     number = jnp.maximum(jnp.sum(finite, (-2, -1)), 1)
     mean = jnp.sum(jnp.where(finite, cost, 0.0), (-2, -1)) / number
     deviation = jnp.where(finite, cost - mean[..., None, None], 0.0)
-    spread = jnp.sqrt(jnp.sum(deviation**2, (-2, -1)) / number)  # f32[...]  0: nothing to choose, no round is played
+    spread = jnp.sqrt(jnp.sum(deviation**2, (-2, -1)) / number)  # f32[...]
     centred = jnp.where(finite, deviation, jnp.inf)
     usable = jnp.any(finite, -2)  # bool[..., m]
-    spare = jnp.log(jnp.maximum(jnp.sum(usable, -1) - n, 0).astype(jnp.float32))[..., None]
+    spare = jnp.maximum(jnp.sum(usable, -1) - n, 0).astype(jnp.float32)[..., None]
 
     def play(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         t, g = carry
         temperature = (spread * COOLING**t)[..., None]
-        f = -_log_sum_exp((g[..., None, :] - centred) / temperature[..., None], axis=-1)
-        f_spare = spare - _log_sum_exp(jnp.where(usable, g / temperature, -jnp.inf), axis=-1)[..., None]
-        by_rows = _log_sum_exp(f[..., :, None] - centred / temperature[..., None], axis=-2)
-        return t + 1, -temperature * jnp.logaddexp(by_rows, f_spare)
+        logits = (g[..., None, :] - centred) / temperature[..., None]
+        wish = jnp.exp(logits - jnp.max(logits, -1, keepdims=True))  # f32[..., n, m]
+        per_row = 1.0 / jnp.sum(wish, -1)
+        wanted = jnp.matmul(per_row[..., None, :], wish)[..., 0, :]
+        wanted += spare * jax.nn.softmax(jnp.where(usable, g / temperature, -jnp.inf), -1)
+        return t + 1, jnp.where(usable, g - temperature * jnp.log(jnp.maximum(wanted, 1e-30)), 0.0)
+
+    choosy = jnp.max(cost, -1) != jnp.min(cost, -1)  # bool[..., n]
+    contested = jnp.sum(choosy, -1) > n // 2  # if few have a choice to make, SciPy needs no help
 
     def warm(carry: tuple[Array, Array]) -> Array:
-        return (carry[0] < ROUNDS) & jnp.any(spread > 0)
+        return (carry[0] < ROUNDS) & jnp.any(contested)
 
     _, g = jax.lax.while_loop(warm, play, (jnp.int32(0), jnp.zeros((*cost.shape[:-2], m))))
     return jnp.where(jnp.isfinite(g), g, 0.0)
-
-
-def _log_sum_exp(x: Array, axis: int) -> Array:
-    top = jnp.max(x, axis, keepdims=True)
-    top = jnp.where(jnp.isfinite(top), top, 0.0)
-    return jnp.squeeze(top, axis) + jnp.log(jnp.sum(jnp.exp(x - top), axis))
 
 
 def _fill(context: Any, columns: Any, cost: Any, prices: Any) -> None:
@@ -98,28 +100,59 @@ def _fill(context: Any, columns: Any, cost: Any, prices: Any) -> None:
 
 
 def _assign_all(cost: Any, prices: Any) -> np.ndarray:
-    """On the host, NumPy only. One problem after another: SciPy holds Python's lock, so threads would only queue."""
+    """On the host, NumPy only. SciPy lets go of Python's lock, so the problems of a batch share the cores."""
     cost, prices = np.asarray(cost), np.asarray(prices)
     n, m = cost.shape[-2:]
-    problems = zip(cost.reshape(-1, n, m), prices.reshape(-1, m), strict=True)
-    return np.array([_assign_one(c, g) for c, g in problems], np.int32).reshape(cost.shape[:-1])
+    problems = cost.reshape(-1, n, m), prices.reshape(-1, m)
+    solve = map if len(problems[0]) == 1 else _threads().map
+    return np.array(list(solve(_assign_one, *problems)), np.int32).reshape(cost.shape[:-1])
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(thread_name_prefix="assign")
 
 
 def _assign_one(cost: np.ndarray, price: np.ndarray) -> np.ndarray:
-    """The square problem with the prices taken off: the same solutions, and most of the search already done."""
-    n = len(cost)
+    """Rows that find all columns alike take what the others leave."""
+    n, m = cost.shape
+    choosy = np.flatnonzero(cost.max(axis=1) != cost.min(axis=1))
+    if len(choosy) == n:
+        return _assign_choosy(cost, price)
+    column = np.empty(n, np.int64)
+    column[choosy] = _assign_choosy(cost[choosy], price)
+    left = np.ones(m, bool)
+    left[column[choosy]] = False
+    column[np.setdiff1d(np.arange(n), choosy)] = np.flatnonzero(left)[: n - len(choosy)]
+    return column
+
+
+def _assign_choosy(cost: np.ndarray, price: np.ndarray) -> np.ndarray:
+    n, m = cost.shape
     finite = np.isfinite(cost)
+    if finite.all():
+        return _assign_finite(cost, price)
     usable = np.flatnonzero(finite.any(axis=0))
     if len(usable) < n:
-        usable = np.arange(cost.shape[1])
-    cost, finite = cost[:, usable].astype(np.float64), finite[:, usable]
+        usable = np.arange(m)
+    cost, finite = cost[:, usable], finite[:, usable]
     if not finite.all():
         largest = np.abs(cost[finite]).max(initial=1.0)
-        cost[~finite] = 3.0 * (n + 1) * largest  # dearer than all the other pairs together
-    reduced = np.zeros((len(usable), len(usable)))  # the rows beyond n take the columns that stay free
-    reduced[:n] = cost
-    reduced -= price[usable]
+        cost = np.where(finite, cost, 3.0 * (n + 1) * np.float64(largest))  # dearer than all the others together
+    return usable[_assign_finite(cost, price[usable])]
+
+
+def _assign_finite(cost: np.ndarray, price: np.ndarray) -> np.ndarray:
+    """With prices: the square problem with the prices taken off has the same solutions, and most of the search done."""
+    n, m = cost.shape
+    if not price.any():
+        return linear_sum_assignment(cost)[1]
+    reduced = np.zeros((m, m))  # the rows beyond n take the columns that stay free
+    np.subtract(cost, price, out=reduced[:n], dtype=np.float64)
+    reduced[n:] -= price
     reduced -= reduced.min(axis=1, keepdims=True)
     reduced -= reduced.min(axis=0)
-    owner, column = linear_sum_assignment(reduced.T)
-    return usable[owner[np.argsort(column)[:n]]]
+    if n == m:
+        return linear_sum_assignment(reduced)[1]
+    owner, column = linear_sum_assignment(reduced.T)  # faster than upright where there are rows beyond n
+    return owner[np.argsort(column)[:n]]

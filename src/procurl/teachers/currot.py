@@ -1,0 +1,190 @@
+"""CURROT (Klink et al. 2022): a cloud of tasks that optimal transport carries towards the target distribution,
+each particle no further than the student can follow. The paper compares with it in Section 4.
+
+    minimise_p  W_2(p, mu)   subject to   V(c) >= delta for every c in p,   each particle moves at most sqrt(epsilon)
+
+This is the authors' own later formulation, with exact assignments in place of Sinkhorn divergences and slices. V is
+estimated from the returns of finished episodes; the critic is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from procurl.config import check_lower_bounds, param
+from procurl.errors import ConfigError
+from procurl.teachers.nadaraya_watson import estimate, estimate_around
+from procurl.teachers.success_buffer import Pairs, absorb, latest, no_pairs, remember, search_samples
+from procurl.teachers.transport import assign, squared_distances
+from procurl.types import Critic, Episodes, Task, TaskSpace, random_seeds
+
+
+class CurrotState(NamedTuple):
+    particles: Array  # f32[n, d]  the training distribution
+    waiting: Pairs  # the latest episodes since the last update, n/2 at most
+    success: Pairs  # n pairs, see success_buffer.py
+    fail: Pairs  # the last n pairs that the success buffer did not keep
+    delta_reached: Array  # bool  the success buffer's median has been above delta
+    threshold_reached: Array  # bool  the particles may move
+    r_min: Array  # f32  the lowest return of the first batch, inf before it
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class CURROT:
+    """Particles on their way to the target distribution; a step when enough episodes have ended, one an iteration."""
+
+    space: TaskSpace
+    v_lb: float = param(0.6, "delta: the return that the student must be able to reach, in units of return")
+    epsilon: float = param(0.05, "trust region: a particle moves at most sqrt(epsilon), in context units")
+    n_particles: int = param(500, "particles, and capacity of each buffer", static=True, at_least=2)
+    n_candidates: int = param(100, "random places that a particle considers", static=True, at_least=1)
+    update_after: int = param(50, "finished episodes that it takes for the next update", at_least=1)
+    wait_until_threshold: bool = param(
+        False, "hold the particles until their mean estimated return is delta (release: False)", static=True
+    )
+    jitter: float = param(1e-3, "half width of the noise on a proposal; in widths of the box", at_least=0)
+
+    def __post_init__(self) -> None:
+        check_lower_bounds("CURROT: ", self)
+        if isinstance(self.epsilon, int | float) and not self.epsilon > 0:
+            raise ConfigError(f"CURROT: epsilon = {self.epsilon}, expected a positive number")
+        if isinstance(self.update_after, int) and self.update_after > self.n_particles // 2:
+            raise ConfigError(
+                f"CURROT: update_after = {self.update_after}, expected at most half of n_particles = {self.n_particles}"
+            )
+
+    def init(self, key: Array) -> CurrotState:
+        n, d = self.n_particles, self.space.dim
+        particles = jax.random.uniform(key, (n, d), minval=self.space.low, maxval=self.space.high)
+        may_move, not_yet = jnp.bool_(not self.wait_until_threshold), jnp.bool_(False)
+        return CurrotState(
+            particles, no_pairs(n // 2, d), no_pairs(n, d), no_pairs(n, d), not_yet, may_move, jnp.float32(jnp.inf)
+        )
+
+    def propose(self, state: CurrotState, key: Array, n: int) -> Task:
+        k_row, k_jitter, k_seed = jax.random.split(key, 3)
+        rows = jax.random.randint(k_row, (n,), 0, self.n_particles)
+        noise = jax.random.uniform(k_jitter, (n, self.space.dim), minval=-self.jitter, maxval=self.jitter)
+        context = self.space.project(state.particles[rows] + noise * (self.space.high - self.space.low))
+        return Task(context, random_seeds(k_seed, (n,)), jnp.full(n, -1, jnp.int32))
+
+    def observe(self, state: CurrotState, key: Array, episodes: Episodes, critic: Critic) -> CurrotState:
+        ended = latest(episodes, self.n_particles // 2, self.space.value_range[0])
+        state = state._replace(waiting=remember(state.waiting, ended, ended.valid))
+        return once_if(state.waiting.size >= self.update_after, lambda state: self._update(state, key), state)
+
+    def _update(self, state: CurrotState, key: Array) -> CurrotState:
+        k_keep, k_search, k_aim, k_candidates = jax.random.split(key, 4)
+        watched = self._remember(state, k_keep)
+
+        pairs = [watched.success, watched.fail]
+        value = self._estimate(pairs, watched.particles)
+        threshold_reached = state.threshold_reached | (jnp.mean(value) >= self.v_lb)
+
+        particles, valid = self._repair(watched, value >= self.v_lb, k_search)
+        aim = self._aim(particles, k_aim)
+        particles = self._advance(pairs, particles, valid, aim, k_candidates)
+        return watched._replace(
+            particles=jnp.where(threshold_reached, particles, state.particles), threshold_reached=threshold_reached
+        )
+
+    def _remember(self, state: CurrotState, key: Array) -> CurrotState:
+        """The buffers after the episodes that were waiting."""
+        new = state.waiting
+        targets = self.space.sample_target(key, self.n_particles).context
+        success, reached, refused = absorb(state.success, new, state.delta_reached, self.v_lb, targets)
+        fail = remember(state.fail, new, refused & state.threshold_reached)
+        lowest = jnp.min(jnp.where(new.valid, new.ret, jnp.inf))
+        r_min = jnp.where(jnp.isfinite(state.r_min), state.r_min, lowest)
+        waiting = no_pairs(*new.context.shape)
+        return state._replace(waiting=waiting, success=success, fail=fail, delta_reached=reached, r_min=r_min)
+
+    def _estimate(self, pairs: list[Pairs], context: Array) -> Array:
+        return estimate(pairs, context, self._bandwidth)
+
+    @property
+    def _radius(self) -> Array:
+        return jnp.sqrt(self.epsilon)
+
+    @property
+    def _bandwidth(self) -> Array:
+        return 0.3 * self._radius
+
+    def _repair(self, state: CurrotState, valid: Array, key: Array) -> tuple[Array, Array]:
+        """Particles where the student fails go to places near its successes: f32[n, d] and bool[n], valid now.
+
+        Only to places that are good enough, if there are as many as it takes.
+        """
+        box = (self.space.low, self.space.high)
+        found = search_samples(key, state.success, state.delta_reached, self.v_lb, self.epsilon, state.r_min, box)
+        good = self._estimate([state.success, state.fail], found) >= self.v_lb
+        eligible = good | (jnp.sum(good) < jnp.sum(~valid))
+        cost = jnp.where(eligible, squared_distances(state.particles, found), jnp.inf)
+        cost = jnp.where(valid[:, None], 0.0, cost)  # the others take what is left, and ignore it
+        column = assign(cost)
+        particles = jnp.where(valid[:, None], state.particles, found[column])
+        return particles, valid | good[column]
+
+    def _aim(self, particles: Array, key: Array) -> Array:
+        """Where each particle would go: the optimal transport to fresh targets."""
+        targets = self.space.sample_target(key, self.n_particles).context
+        return targets[assign(squared_distances(particles, targets))]
+
+    def _advance(self, pairs: list[Pairs], particles: Array, valid: Array, aim: Array, key: Array) -> Array:
+        """Each particle takes the place nearest to its aim that is good enough, or else the best place around.
+
+        The straight step is the nearest of all places in the trust region (clipping to the box changes nothing about
+        that), so only particles whose straight step is not good enough have to look around.
+        """
+        k_candidates, k_consult = jax.random.split(key)
+        straight, around = candidates(k_candidates, particles, aim, valid, self._radius, self.n_candidates)
+        around = jnp.clip(around, self.space.low, self.space.high)  # the straight step never leaves the box
+        free = self._estimate(pairs, straight) > self.v_lb
+
+        blocked_first = jnp.argsort(free)
+        centre, places, y = particles[blocked_first], around[blocked_first], aim[blocked_first]
+        value = estimate_around(pairs, centre, places, self._bandwidth, k_consult, n_asked=jnp.sum(~free))
+        gap = jnp.sum((places - y[:, None]) ** 2, axis=-1)
+        good = value > self.v_lb
+        nearest = jnp.argmin(jnp.where(good, gap, jnp.inf), axis=1)
+        choice = jnp.where(jnp.any(good, axis=1), nearest, jnp.argmax(value, axis=1))  # argmax: staying wins a tie
+        best = jnp.take_along_axis(places, choice[:, None, None], axis=1)[:, 0]
+        return jnp.where(free[:, None], straight, jnp.zeros_like(best).at[blocked_first].set(best))
+
+
+def once_if(due: Array, update: Callable[[CurrotState], CurrotState], state: CurrotState) -> CurrotState:
+    """`update(state)` if it is due. Unlike `lax.cond`, nothing is computed under `vmap` where it is due for no seed."""
+    return jax.lax.while_loop(lambda carry: carry[0], lambda carry: (jnp.bool_(False), update(carry[1])), (due, state))[
+        1
+    ]
+
+
+def candidates(key: Array, particles: Array, aim: Array, valid: Array, radius: Array, n: int) -> tuple[Array, Array]:
+    """The straight step, f32[p, d], and places around: staying, the straight step, n random ones, f32[p, n + 2, d].
+
+    The random ones fill a ball of radius min(radius, way to go), the same for all particles; a valid particle folds
+    the half that looks away from its aim over to the other side.
+    """
+    d = particles.shape[1]
+    k_direction, k_length = jax.random.split(key)
+    direction = jax.random.normal(k_direction, (n, d))
+    direction /= jnp.maximum(jnp.linalg.norm(direction, axis=1, keepdims=True), 1e-12)
+    ball = direction * jax.random.uniform(k_length, (n, 1)) ** (1.0 / d)  # f32[n, d]
+
+    way = aim - particles
+    length = jnp.linalg.norm(way, axis=1, keepdims=True)  # f32[p, 1]
+    ahead = jnp.where(length > 1e-9, way / jnp.maximum(length, 1e-9), 0.0)
+    step = jnp.minimum(radius, length)
+    straight = jnp.where(length <= radius, aim, particles + step * ahead)  # arrival is exact
+
+    along = jnp.sum(ball * ahead[:, None], axis=-1, keepdims=True)  # f32[p, n, 1]
+    folded = ball - 2 * jnp.where(valid[:, None, None], jnp.minimum(along, 0.0), 0.0) * ahead[:, None]
+    random = particles[:, None] + step[:, None] * folded
+    return straight, jnp.concatenate([particles[:, None], straight[:, None], random], axis=1)

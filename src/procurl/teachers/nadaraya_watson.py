@@ -1,0 +1,140 @@
+"""CURROT's idea of how well the student would do: a local mean of the returns seen nearby (Nadaraya and Watson).
+
+    V(c) = sum_i w_i R_i / sum_i w_i,    w_i = exp(-|c - c_i|^2 / 2h^2) for |c - c_i| <= 3h
+
+With nobody in reach, V(c) is the plain mean of the ten nearest.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from procurl.teachers.success_buffer import Pairs
+from procurl.teachers.transport import squared_distances
+
+NEAREST = 10  # pairs that count where none is in reach
+CONSULTED = 64  # pairs that a particle looks at, at most
+FINE, COARSE = 16, 8  # halvings of the interval in which the tenth nearest is sought: from nothing, from good bounds
+BLOCK = 16  # particles at a time: what a hundred places around each need stays in a core's cache
+
+
+class Within(NamedTuple):
+    """Bounds on the squared distance to the tenth nearest pair."""
+
+    low: Array
+    high: Array
+
+
+def estimate(pairs: list[Pairs], context: Array, h: Array | float) -> Array:
+    """V at each of n contexts, f32[n, d] -> f32[n]."""
+    known, ret, valid = _together(pairs)
+    square = jnp.where(valid, squared_distances(context, known), jnp.inf)
+    return local_mean(square, ret, h, Within(jnp.float32(0.0), jnp.max(jnp.where(valid, square, 0.0))), FINE)
+
+
+def estimate_around(
+    pairs: list[Pairs], centre: Array, places: Array, h: Array | float, key: Array, n_asked: Array
+) -> Array:
+    """V at c places around each of the first `n_asked` centres, f32[n, d], f32[n, c, d] -> f32[n, c]; 0 for the rest.
+
+    The same as `estimate` at every place wherever at most `CONSULTED` pairs can matter to a centre's places; where more
+    can, a random choice of them is looked at (the authors, too, cap the number of pairs at random).
+    """
+    n, c, d = places.shape
+    known, ret, valid = (jax.random.permutation(key, x) for x in _together(pairs))  # the first that matter: any
+    block = min(n, BLOCK)
+
+    def one_block(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        done, value = carry
+        first = jnp.minimum(done, n - block)  # the last block may overlap the one before
+        here, around = (jax.lax.dynamic_slice_in_dim(x, first, block) for x in (centre, places))
+        rows, counts, tenth = consulted(here, around, known, valid, h)
+        there = known[rows]  # f32[block, k, d]
+        squares = [(around[:, :, None, k] - there[:, None, :, k]) ** 2 for k in range(d)]
+        square = jnp.where(counts[:, None], sum(squares[1:], squares[0]), jnp.inf)  # f32[block, c, k]
+        local = jax.vmap(local_mean, in_axes=(0, 0, None, 0, None))(square, ret[rows], h, tenth, COARSE)
+        return done + block, jax.lax.dynamic_update_slice_in_dim(value, local, first, 0)
+
+    def unfinished(carry: tuple[Array, Array]) -> Array:
+        return carry[0] < n_asked
+
+    return jax.lax.while_loop(unfinished, one_block, (jnp.int32(0), jnp.zeros((n, c))))[1]
+
+
+def consulted(
+    centre: Array, places: Array, known: Array, valid: Array, h: Array | float
+) -> tuple[Array, Array, Within]:
+    """For each centre the pairs that can matter to its places, i32[n, k], and which of these entries count, bool[n, k].
+    Also bounds, f32[n] each, on how far a place's own tenth nearest can be.
+
+    A place is at most `reach` from its centre. What is within 3h of it lies within reach + 3h of the centre; its ten
+    nearest lie within 2 reach + (the distance of the centre's own tenth). Of more than k, the first k are taken.
+    """
+    m = known.shape[0]
+    k = min(CONSULTED, m)
+    reach = jnp.sqrt(jnp.max(jnp.sum((places - centre[:, None]) ** 2, axis=-1), axis=-1))  # f32[n]
+    square = jnp.where(valid, squared_distances(centre, known), jnp.inf)
+    largest = jnp.max(jnp.where(valid, square, 0.0))
+    tenth = jnp.sqrt(_tenth_smallest(square, Within(jnp.float32(0.0), largest), FINE, jnp.bool_(True)))
+    radius = jnp.maximum(reach + 3 * h, 1.001 * (2 * reach + tenth))
+    matters = jnp.isfinite(square) & (square <= radius[:, None] ** 2)
+    so_far = jnp.cumsum(matters, axis=1)
+    nth = jax.vmap(partial(jnp.searchsorted, v=jnp.arange(1, k + 1), method="scan_unrolled"))
+    rows = jnp.minimum(nth(so_far), m - 1).astype(jnp.int32)
+
+    number = jnp.sum(matters, axis=1)
+    some_left_out = number > k  # then the ten nearest of those that are left may be anywhere among them
+    low = jnp.where(some_left_out, 0.0, jnp.maximum(0.999 * tenth - reach, 0.0))
+    high = jnp.where(some_left_out, radius, 1.001 * tenth) + reach
+    return rows, jnp.arange(k) < number[:, None], Within(low**2, high**2)
+
+
+def local_mean(square: Array, ret: Array, h: Array | float, tenth_within: Within, halvings: int) -> Array:
+    """The estimate from squared distances (infinite: does not count) and returns, f32[n, k], f32[k] -> f32[n]."""
+    weight = jnp.where(square <= 9 * h**2, jnp.exp(-square / (2 * h**2)), 0.0)
+    total, weights = _row_sums(weight, ret), _row_sums(weight)
+    lonely = weights == 0
+    tenth = _tenth_smallest(square, tenth_within, halvings, jnp.any(lonely))
+    nearest = ((square <= tenth[:, None]) & jnp.isfinite(square)).astype(jnp.float32)
+    mean_of_nearest = _row_sums(nearest, ret) / jnp.maximum(_row_sums(nearest), 1.0)
+    return jnp.where(lonely, mean_of_nearest, total / jnp.where(lonely, 1.0, weights))
+
+
+def _tenth_smallest(square: Array, within: Within, halvings: int, needed: Array) -> Array:
+    """The radius around ten entries of each row, f32[n, k] -> f32[n]; infinite if there are fewer.
+
+    By bisection on the count, which is far cheaper than sorting and takes equal entries together. Nothing is done, and
+    the result is meaningless, where it is not `needed`.
+    """
+    n = square.shape[0]
+
+    def halve(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        turn, low, high = carry
+        middle = (low + high) / 2
+        enough = _row_sums((square <= middle[:, None]).astype(jnp.float32)) >= NEAREST
+        return turn + 1, jnp.where(enough, low, middle), jnp.where(enough, middle, high)
+
+    def unfinished(carry: tuple[Array, Array, Array]) -> Array:
+        return (carry[0] < halvings) & needed
+
+    low, high = (jnp.broadcast_to(jnp.where(jnp.isfinite(x), x, 0.0), (n,)) for x in within)
+    high = jax.lax.while_loop(unfinished, halve, (jnp.int32(0), low, high))[2]
+    return jnp.where(jnp.sum(jnp.isfinite(square), axis=1) >= NEAREST, high, jnp.inf)
+
+
+def _row_sums(x: Array, weight: Array | None = None) -> Array:
+    """Sums over the last axis as a product with a vector: XLA's own reduction is slower on a CPU."""
+    vector = jnp.ones(x.shape[-1]) if weight is None else weight
+    return jnp.matmul(x, vector, precision=jax.lax.Precision.HIGHEST)
+
+
+def _together(pairs: list[Pairs]) -> tuple[Array, Array, Array]:
+    """Contexts f32[m, d], returns f32[m] and which count, bool[m]."""
+    valid = jnp.concatenate([p.valid for p in pairs])
+    ret = jnp.where(valid, jnp.concatenate([p.ret for p in pairs]), 0.0)
+    return jnp.concatenate([p.context for p in pairs]), ret, valid
