@@ -189,9 +189,9 @@ def draw(name: str, settings: list[str], folder: Path, images: Path | None) -> N
                 picture.savefig(folder / f"{name}-{setting}-{kind}.png", dpi=110)
                 plt.close(picture)
             if images is not None:  # one picture per strategy, for its page
-                for teacher, result in results.items():
-                    picture = figures.curriculum_scatter([result])
-                    picture.savefig(images / f"{teacher.replace(':', '-')}.png", dpi=110)
+                for teacher in sorted(set(results) & set(TEACHERS)):
+                    picture = figures.curriculum_scatter([results[teacher]])
+                    picture.savefig(images / f"{teacher}.png", dpi=110)
                     plt.close(picture)
     panels[0, 0].set_ylabel("return on target tasks")
     panels[0, 0].legend(frameon=False, fontsize=8)

@@ -42,6 +42,14 @@ def test_any_cost_will_do():
         assert_optimal(cost, assign(cost))
 
 
+@pytest.mark.parametrize("choosy", [0, 3, 12, 29])
+def test_rows_that_do_not_care_take_what_is_left(choosy):
+    rng = np.random.default_rng(choosy)
+    cost = rng.random((30, 34)).astype(np.float32)
+    cost[rng.permutation(30)[choosy:]] = 0.5
+    assert_optimal(cost, assign(jnp.array(cost)))
+
+
 def test_batches_and_vmap_give_what_each_problem_gets_alone():
     cost = jnp.stack([squared_distances(*(jnp.array(x, jnp.float32) for x in clouds(s, 20, 27))) for s in range(6)])
     alone = np.stack([assign(c) for c in cost])

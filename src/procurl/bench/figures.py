@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ def curriculum_scatter(results: list[Result]) -> Any:
         axes.scatter(
             target[:, 0], target[:, 1 % target.shape[1]], marker="x", s=60, color="#D55E00", linewidths=1.2, zorder=0.5
         )
-        axes.set_title(label.replace(" (", "\n("), fontsize=9)
+        axes.set_title(textwrap.fill(label, 36), fontsize=9)
         axes.set_xlabel(_words(space["names"][0]))
         margin = 0.03 * (np.array(space["high"]) - np.array(space["low"]))
         axes.set_xlim(space["low"][0] - margin[0], space["high"][0] + margin[0])

@@ -47,7 +47,7 @@ class CURROT:
     n_candidates: int = param(100, "random places that a particle considers", static=True, at_least=1)
     update_after: int = param(50, "finished episodes that it takes for the next update", at_least=1)
     wait_until_threshold: bool = param(
-        False, "hold the particles until their mean estimated return is delta (release: False)", static=True
+        False, "hold the particles until their mean estimated return is delta (release: False)"
     )
     jitter: float = param(1e-3, "half width of the noise on a proposal; in widths of the box", at_least=0)
 
@@ -63,7 +63,7 @@ class CURROT:
     def init(self, key: Array) -> CurrotState:
         n, d = self.n_particles, self.space.dim
         particles = jax.random.uniform(key, (n, d), minval=self.space.low, maxval=self.space.high)
-        may_move, not_yet = jnp.bool_(not self.wait_until_threshold), jnp.bool_(False)
+        may_move, not_yet = jnp.logical_not(self.wait_until_threshold), jnp.bool_(False)
         return CurrotState(
             particles, no_pairs(n // 2, d), no_pairs(n, d), no_pairs(n, d), not_yet, may_move, jnp.float32(jnp.inf)
         )

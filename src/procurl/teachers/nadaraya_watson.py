@@ -19,7 +19,7 @@ from procurl.teachers.transport import squared_distances
 
 NEAREST = 10  # pairs that count where none is in reach
 CONSULTED = 64  # pairs that a particle looks at, at most
-FINE, COARSE = 16, 8  # halvings of the interval in which the tenth nearest is sought: from nothing, from good bounds
+FINE, COARSE = 16, 10  # halvings of the interval in which the tenth nearest is sought: from nothing, from good bounds
 BLOCK = 16  # particles at a time: what a hundred places around each need stays in a core's cache
 
 

@@ -114,8 +114,10 @@ def remember(old: Pairs, new: Pairs, chosen: Array) -> Pairs:
     valid = jnp.concatenate([chosen, old.valid])
     rows = jnp.argsort(~valid)[:n]
     size = jnp.minimum(jnp.sum(valid), n).astype(jnp.int32)
-    ret = jnp.where(jnp.arange(n) < size, jnp.concatenate([new.ret, old.ret])[rows], -jnp.inf)
-    return Pairs(jnp.concatenate([new.context, old.context])[rows], ret, size)
+    counts = jnp.arange(n) < size
+    context = jnp.where(counts[:, None], jnp.concatenate([new.context, old.context])[rows], 0.0)
+    ret = jnp.where(counts, jnp.concatenate([new.ret, old.ret])[rows], -jnp.inf)
+    return Pairs(context, ret, size)
 
 
 def search_samples(
