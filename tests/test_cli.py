@@ -117,7 +117,8 @@ def test_a_folder_with_a_run_is_refused(run_folder):
     done = run_cli("train", "point-mass-1t", "--steps", "1G", "--out", run_folder)
     assert done.returncode == 2 and "not a number of steps" in done.stderr
     done = run_cli("train", "point-mass-1t", "--steps", "900M", "--out", run_folder)
-    assert done.returncode == 1 and "already holds a run; nothing was changed" in done.stderr
+    assert done.returncode == 1 and "holds another run; nothing was changed" in done.stderr
+    assert "setting: 'point-mass-2g' there, 'point-mass-1t' here" in done.stderr
     assert (run_folder / "manifest.json").read_bytes() == before
 
 
@@ -134,6 +135,28 @@ def test_ctrl_c_ends_cleanly(tmp_path):
         assert process.wait(timeout=60) == 130
     assert "what was done is in" in rest and "Traceback" not in rest
     assert procurl.load_result(tmp_path / "run").status == "interrupted"
+
+
+def test_sigterm_saves_and_resume_goes_on(tmp_path, run_folder):
+    """As a cluster stops a job and somebody takes it up again."""
+    command = [sys.executable, "-m", "procurl.cli", "train", "point-mass-1t", "--teacher", "iid", "--steps", "1M"]
+    with subprocess.Popen(
+        [*command, "--out", str(tmp_path / "run"), *TINY], stderr=subprocess.PIPE, text=True
+    ) as process:
+        for line in process.stderr:
+            if "steps/s" in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        rest = process.stderr.read()
+        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    assert "the same command goes on" in rest and "Traceback" not in rest
+    done = run_cli("resume", run_folder, "--steps", "1k")  # a finished one, further
+    assert done.returncode == 0 and "going on after 2,048 steps" in done.stderr, done.stderr
+    assert procurl.load_result(run_folder).steps[-1] == 3072
+    done = run_cli("resume", run_folder)
+    assert done.returncode == 1 and "it is finished" in done.stderr
+    done = run_cli("resume", tmp_path / "nowhere")
+    assert done.returncode == 1 and "holds no checkpoint" in done.stderr and not (tmp_path / "nowhere").exists()
 
 
 @pytest.mark.parametrize(("text", "number"), [("5000", 5000), ("10k", 10_000), ("2.5M", 2_500_000), ("1_000", 1000)])

@@ -14,7 +14,7 @@ import safetensors.numpy
 from test_loop import assert_same, run
 
 import procurl
-from procurl import result as result_module
+from procurl import storage
 from procurl.errors import ConfigError, RunFolderError
 from procurl.result import SaveError
 
@@ -81,14 +81,14 @@ def test_a_folder_that_holds_anything_is_refused(result, folder, tmp_path):
 
 @pytest.mark.parametrize("failing", ["evaluations.npz", "manifest.json"])
 def test_a_full_disk_leaves_nothing_half_done(result, tmp_path, monkeypatch, failing):
-    real = result_module._write
+    real = storage.write
 
     def full(path, content):
         if path.name == failing:
             raise OSError(errno.ENOSPC, "No space left on device")
         real(path, content)
 
-    monkeypatch.setattr(result_module, "_write", full)
+    monkeypatch.setattr(storage, "write", full)
     with pytest.raises(SaveError, match="No space left on device. Nothing was overwritten") as caught:
         result.save(tmp_path / "run")
     assert list((tmp_path / "run").iterdir()) == []
@@ -137,7 +137,7 @@ def test_damage_is_detected_and_named(folder, name):
 
 def test_other_formats_and_no_run_are_named(folder, tmp_path):
     manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "version": 99}))
+    (folder / "manifest.json").write_bytes(storage.to_json({**manifest, "version": 99}))
     with pytest.raises(RunFolderError, match="version 99; this procurl reads 'procurl-run' version 1"):
         procurl.load_result(folder)
     (folder / "manifest.json").write_text("{")
@@ -159,7 +159,7 @@ def test_a_pickle_inside_an_npz_is_refused(folder):
     np.savez(folder / "trace.npz", x=np.array([Bomb()], dtype=object))
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["sha256"]["trace.npz"] = hashlib.sha256((folder / "trace.npz").read_bytes()).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_bytes(storage.to_json(manifest))
     assert pickle.PickleError  # what must not be reached
     with pytest.raises(RunFolderError, match=r"trace.npz cannot be read"):
         procurl.load_result(folder)

@@ -33,6 +33,8 @@ _HOME = {
     "Result": "procurl.result",
     "load_result": "procurl.result",
     "load_policy": "procurl.result",
+    "save_state": "procurl.state",
+    "load_state": "procurl.state",
     "check_space": "procurl.check",
     "check_env": "procurl.check",
     "check_teacher": "procurl.check",
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from procurl.presets import preset
     from procurl.record import Progress
     from procurl.result import Result, load_policy, load_result
+    from procurl.state import load_state, save_state
     from procurl.teachers import (
         CURROT,
         GRADIENT,

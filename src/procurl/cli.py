@@ -1,4 +1,4 @@
-"""The command line: `procurl list | train | evaluate | plot`.
+"""The command line: `procurl list | train | resume | evaluate | plot`.
 
 Strings become objects here, once. Nothing on the way to a help text imports JAX; `train` first tells XLA which
 processors to use and imports it then.
@@ -68,10 +68,21 @@ def build_parser() -> argparse.ArgumentParser:
     command.add_argument("--seeds", type=seed_range, default=range(1), metavar="N", help="how many, or FIRST-LAST")
     command.add_argument("--steps", type=step_count, metavar="1M", help="environment steps per seed")
     command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="see below; may be repeated")
-    command.add_argument("--out", type=Path, metavar="DIR", help="folder for the result")
-    command.add_argument("--device", choices=["cpu", "gpu"], help="default: what JAX finds")
-    command.add_argument("--quiet", action="store_true", help="no progress line")
+    command.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder for checkpoints and the result; an unfinished run there goes on"
+    )
+    command.add_argument("--fresh", action="store_true", help="start anew; a run that is in DIR is moved aside")
+    add_common_options(command)
     command.set_defaults(run=run_train)
+
+    command = commands.add_parser("resume", help="go on with an unfinished run, or train a finished one further")
+    command.add_argument("run_folder", type=Path, metavar="RUN")
+    command.add_argument(
+        "--steps", type=step_count, default=0, metavar="MORE", help="environment steps to add, per seed"
+    )
+    command.add_argument("--from", type=int, dest="iteration", metavar="N", help="from the checkpoint of iteration N")
+    add_common_options(command)
+    command.set_defaults(run=run_resume)
 
     command = commands.add_parser("evaluate", help="return per held-out task of a finished run")
     command.add_argument("run_folder", type=Path, metavar="RUN")
@@ -87,6 +98,11 @@ def build_parser() -> argparse.ArgumentParser:
     command.add_argument("--format", choices=["png", "pdf"], default="png")
     command.set_defaults(run=run_plot)
     return parser
+
+
+def add_common_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--device", choices=["cpu", "gpu"], help="default: what JAX finds")
+    command.add_argument("--quiet", action="store_true", help="no progress line")
 
 
 def run_list(args: argparse.Namespace) -> None:
@@ -106,7 +122,6 @@ def run_train(args: argparse.Namespace) -> int:
 
     use_cores(device=args.device)
     import procurl
-    from procurl.progress import ProgressLine
 
     options = sort_options(args.set, args.setting, args.teacher)
     config = configured(presets.preset(args.setting, args.variant), options)
@@ -114,29 +129,50 @@ def run_train(args: argparse.Namespace) -> int:
     teacher = procurl.make_teacher(args.teacher, space, variant=args.variant, **options["teacher"])
     steps = args.steps or setting.steps
 
-    title = f"{args.setting}, {args.teacher}, {len(args.seeds)} seed{'s' if len(args.seeds) > 1 else ''}"
-    try:
-        with ProgressLine(title, quiet=args.quiet) as line:
-            result = procurl.train(
-                env,
-                teacher,
-                config,
-                seeds=args.seeds,
-                steps=steps,
-                out=args.out,
-                callback=line,
-                time_teacher=not args.quiet,
-            )
-    except KeyboardInterrupt:
-        kept = f"; what was done is in {args.out}" if args.out else " (nothing was saved: no --out)"
-        print(f"procurl: interrupted{kept}", file=sys.stderr)
-        return 130
-    from procurl.bench.stats import mean_and_error
+    resume = "never" if args.fresh else "auto"
+    return train_with_progress(
+        f"{args.setting}, {args.teacher}", args.quiet, env=env, teacher=teacher, config=config, seeds=args.seeds,
+        steps=steps, out=args.out, resume=resume,
+    )  # fmt: skip
 
+
+def run_resume(args: argparse.Namespace) -> int:
+    """The run's own configuration says what to train."""
+    from procurl.devices import use_cores
+
+    use_cores(device=args.device)
+    from procurl.checkpoint import load_checkpoint
+    from procurl.provenance import rebuilt
+
+    found = load_checkpoint(args.run_folder, args.iteration)
+    env, teacher, config = rebuilt(found.config)
+    steps = found.config["steps"] + args.steps
+    resume = "extend" if args.iteration is None else args.iteration
+    return train_with_progress(
+        f"{found.config['setting']}, {found.config['teacher']['class']}", args.quiet, env=env, teacher=teacher,
+        config=config, seeds=found.config["seeds"], steps=steps, out=args.run_folder, resume=resume,
+    )  # fmt: skip
+
+
+def train_with_progress(title: str, quiet: bool, **plan: Any) -> int:
+    """Train, show how it goes, and say how it ended."""
+    import procurl
+    from procurl.bench.stats import mean_and_error
+    from procurl.progress import ProgressLine
+
+    out = plan["out"]
+    title += f", {len(plan['seeds'])} seed{'s' if len(plan['seeds']) > 1 else ''}"
+    try:
+        with ProgressLine(title, quiet=quiet) as line:
+            result = procurl.train(**plan, callback=line, time_teacher=not quiet)
+    except (KeyboardInterrupt, SystemExit) as cut:
+        kept = f"; what was done is in {out}: the same command goes on" if out else " (nothing was saved: no --out)"
+        print(f"procurl: interrupted{kept}", file=sys.stderr)
+        return 130 if isinstance(cut, KeyboardInterrupt) else int(cut.code or 0)
     mean, error = mean_and_error(result.ret[:, -1])
     print(f"{title}: return on the target {mean:.3f} +- {error:.3f} after {result.steps[-1]:,} steps")
-    if args.out:
-        print(f"saved to {args.out}")
+    if out:
+        print(f"saved to {out}")
     return 0
 
 

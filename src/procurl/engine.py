@@ -63,9 +63,28 @@ class Engine:
             seconds.append(time.perf_counter() - started)
         return min(seconds)
 
+    def shapes(self) -> Carry:
+        """The carry of all seeds, padding left out, as shapes and types."""
+        carry = jax.eval_shape(self._program.begin, self.keys, None, 0, self.world)
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.n_seeds, *x.shape[1:]), x.dtype), carry)
+
+    def put(self, carry: Carry) -> Carry:
+        """A carry from the host, onto the devices. A padding seed repeats the last one, and so does all it does."""
+        n_padded = self.keys.shape[0]
+
+        def padded(x: Any) -> Any:
+            return jnp.concatenate([x, jnp.repeat(x[-1:], n_padded - self.n_seeds, axis=0)])
+
+        return jax.device_put(jax.tree.map(padded, carry), self.keys.sharding)
+
     def to_host(self, tree: Any) -> Any:
         """As NumPy arrays, padding seeds left out."""
-        return jax.tree.map(lambda x: np.asarray(x)[: self.n_seeds], tree)
+
+        def fetched(x: Any) -> np.ndarray:
+            is_key = jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+            return np.asarray(jax.random.key_data(x) if is_key else x)[: self.n_seeds]
+
+        return jax.tree.map(fetched, tree)
 
 
 class Program(NamedTuple):

@@ -25,6 +25,10 @@ class RunFolderError(ProcurlError, OSError):
     """A run folder that cannot be written or read."""
 
 
+class CheckpointError(RunFolderError):
+    """A checkpoint that is damaged, or of something else."""
+
+
 class NonFiniteError(ProcurlError, FloatingPointError):
     """NaN or infinity where a number was needed."""
 

@@ -14,9 +14,11 @@ import jax
 from jax import Array
 
 from procurl import check, record
+from procurl.checkpoint import Resume, open_run
 from procurl.config import Config
 from procurl.errors import ConfigError
-from procurl.result import Result, reserve
+from procurl.provenance import describe
+from procurl.result import Result
 from procurl.students import ppo, rollout
 from procurl.students.critic import StudentCritic
 from procurl.students.ppo import Student
@@ -62,6 +64,8 @@ def train(
     seeds: Iterable[int] | int = 1,
     steps: int = 1_000_000,
     out: str | Path | None = None,
+    resume: Resume = "auto",
+    save_share: float = 0.02,
     callback: Callable[[record.Progress], bool | None] | None = None,
     time_teacher: bool = False,
 ) -> Result:
@@ -73,11 +77,17 @@ def train(
         config: the student's and the loop's settings, e.g. `procurl.preset("point-mass-1t")`.
         seeds: seed numbers, or how many (0 .. n-1).
         steps: environment steps per seed, rounded up to whole iterations; `result.steps` is exact.
-        out: folder for the result; nothing is written without it. A folder that holds anything is refused.
+        out: folder for checkpoints and the result; nothing is written without it. A folder that holds anything but
+            an unfinished run with the same configuration is refused.
+        resume: "auto" goes on with an unfinished run in `out`, as if it had not been cut; "extend" also with a finished
+            one that had fewer steps to go; "never" moves it aside and starts anew; a number goes on from the checkpoint
+            of that iteration.
+        save_share: the largest share of the time that saving checkpoints may take.
         callback: called with a `Progress` after every evaluation; return False to stop early.
         time_teacher: also measure the teacher's share of an iteration (compiles its functions once more).
 
-    Ctrl-C ends the current iteration, saves to `out` what was done, and then raises KeyboardInterrupt.
+    Ctrl-C ends the current iteration, saves to `out` what was done, and then raises KeyboardInterrupt; SIGTERM does the
+    same and raises SystemExit.
     """
     from procurl.engine import Engine  # it compiles the functions above
     from procurl.interrupt import Interruptible
@@ -86,15 +96,18 @@ def train(
     seed_numbers = _seed_numbers(seeds)
     n_iterations = _iterations(steps, config)
     check.require_fit(env, teacher)
-    folder = reserve(out) if out is not None else None
+    described = describe(env, teacher, config, seed_numbers, n_iterations * config.ppo.n_steps)
 
-    engine = Engine(env, teacher, config, seed_numbers)
-    log = record.Log(env, teacher, config, seed_numbers, n_iterations)
-    with Interruptible() as interrupt:
-        carry = engine.begin()
-        log.evaluated(engine.evaluate(carry, 0))
+    with open_run(out, described, resume, save_share) as folder, Interruptible() as interrupt:
+        engine = Engine(env, teacher, config, seed_numbers)
+        log = record.Log(env, teacher, config, seed_numbers, n_iterations)
+        if folder.found:
+            carry = folder.restore(engine, log)
+        else:
+            carry = engine.begin()
+            log.evaluated(engine.evaluate(carry, 0))
         while log.status == "running":
-            for _ in range(min(config.evaluate_every, n_iterations - log.iterations)):
+            for _ in range(log.until_evaluation):
                 carry, trace = engine.iterate(carry, log.iterations)
                 log.iterated(trace)
                 if interrupt.requested:
@@ -108,14 +121,14 @@ def train(
                     log.timed_teacher(engine.teacher_seconds(carry))
                 if callback is not None and callback(log.progress()) is False:
                     log.status = "stopped"
+            folder.keep(engine, carry, log)
 
-    result = log.result(engine.to_host(carry.student.params))
-    if folder is not None:
-        result.save(folder)
+        result = log.result(engine.to_host(carry.student.params))
+        folder.finish(result)
     if log.status == "failed":
         raise log.failure()
     if log.status == "interrupted":
-        raise KeyboardInterrupt
+        raise interrupt.error()
     return result
 
 

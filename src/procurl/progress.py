@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from typing import Any
@@ -21,8 +22,12 @@ class ProgressLine:
         self.console = Console(file=sys.stderr)
         self._live: Live | None = None
         self._printed = float("-inf")
+        self._logger, self._news = logging.getLogger("procurl"), _News(self.console)
 
     def __enter__(self) -> ProgressLine:
+        if not self.quiet:
+            self._logger.addHandler(self._news)
+            self._logger.setLevel(logging.INFO)
         if not self.quiet and self.console.is_terminal:
             self._live = Live(Text(f"{self.title}: compiling"), console=self.console, refresh_per_second=4)
             self._live.start()
@@ -31,6 +36,7 @@ class ProgressLine:
         return self
 
     def __exit__(self, *error: Any) -> None:
+        self._logger.removeHandler(self._news)
         if self._live is not None:
             self._live.stop()
 
@@ -42,6 +48,17 @@ class ProgressLine:
             if now - self._printed >= self.every or progress.steps == progress.total_steps:
                 self._printed = now
                 self.console.print(f"{self.title}: {describe(progress)}", highlight=False, soft_wrap=True)
+
+
+class _News(logging.Handler):
+    """What the library has to say, above the line: that a run goes on from a checkpoint, say."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self.console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.console.print(self.format(record), highlight=False, soft_wrap=True)
 
 
 def describe(progress: Progress) -> str:

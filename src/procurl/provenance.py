@@ -15,7 +15,8 @@ import jax
 import numpy as np
 
 from procurl import __version__
-from procurl.config import Config
+from procurl.config import PPO, Config
+from procurl.errors import ConfigError
 from procurl.types import Env, TaskSpace, Teacher
 
 
@@ -42,6 +43,41 @@ def describe(env: Env, teacher: Teacher, config: Config, seeds: tuple[int, ...],
     }
     plain: dict[str, Any] = json.loads(json.dumps(row))  # tuples become lists now, not when the run is read again
     return plain
+
+
+def rebuilt(description: dict[str, Any]) -> tuple[Env, Teacher, Config]:
+    """The inverse of `describe`, for settings and teachers of this package; refused if the outcome would differ."""
+    from procurl.envs import make
+    from procurl.teachers import TEACHERS
+
+    classes = {cls.__name__: cls for cls in TEACHERS.values()}
+    if not description["setting"] or description["teacher"]["class"] not in classes:
+        raise ConfigError(
+            "this run has an environment or teacher of its own: go on with procurl.train(..., out=FOLDER), from the "
+            "script that began it"
+        )
+    env, space = make(description["setting"], **_without_class(description["env"]))
+    teacher_class = classes[description["teacher"]["class"]]
+    functions = {f.name for f in dataclasses.fields(teacher_class) if "help" not in f.metadata}
+    fields = {k: v for k, v in _without_class(description["teacher"]).items() if k not in functions}
+    teacher = teacher_class(space, **fields)
+    config = _config(description["config"])
+    again = describe(env, teacher, config, tuple(description["seeds"]), description["steps"])
+    if again != description:
+        raise ConfigError(
+            "this run's tasks or functions cannot be made again from its configuration alone: go on with "
+            "procurl.train(..., out=FOLDER), from the script that began it"
+        )
+    return env, teacher, config
+
+
+def _without_class(fields: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in fields.items() if k != "class"}
+
+
+def _config(fields: dict[str, Any]) -> Config:
+    ppo: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields["ppo"].items()}
+    return Config(**{**fields, "ppo": PPO(**ppo)})
 
 
 @cache

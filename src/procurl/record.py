@@ -103,19 +103,32 @@ class Log:
         self.chunks: list[Chunk] = []
         self.compile_seconds = 0.0  # up to the end of the first iteration, evaluation at step 0 included
         self.teacher_seconds: float | None = None
+        self.resumed_at: list[int] = []  # iterations at which the run went on from a checkpoint
+        self.saving_seconds = 0.0
         self._traces: list[Trace] = []
         self._on_device: list[Trace] = []
         self._evaluations: list[tuple[int, Scores]] = []
         self._began = time.time()
         self._last_lap = time.perf_counter()
         self._iterating_seconds = 0.0
+        self._untimed = 0  # iterations that are in no chunk: the first after a start compiles
+        self._compiled = self._compiled_evaluation = False  # in this process
+
+    @property
+    def until_evaluation(self) -> int:
+        """Iterations up to the next evaluation, counted from the start of the run wherever it was cut."""
+        every = self.config.evaluate_every
+        if self.iterations % every == 0 and not self._is_evaluated:
+            return 0  # it was cut just before
+        return min(every - self.iterations % every, self.n_iterations - self.iterations)
 
     def iterated(self, trace: Trace) -> None:
         self._on_device.append(trace)
         self.iterations += 1
-        if self.iterations == 1:
+        if not self._compiled:
             jax.block_until_ready(trace)
             self.compile_seconds += self._lap()
+            self._compiled, self._untimed = True, self._untimed + 1
 
     def fetch(self) -> None:
         """Wait for the device and bring its traces here; anything not finite ends the run."""
@@ -128,13 +141,60 @@ class Log:
 
     def evaluated(self, scores: Scores) -> None:
         self._evaluations.append((self.iterations, scores))
-        if self.iterations == 0:
-            self.compile_seconds += self._lap()
-        else:
-            timed = 1 + sum(chunk.iterations for chunk in self.chunks)
-            self.chunks.append(Chunk(self.iterations - timed, self._iterating_seconds, self._lap()))
-        if self.iterations == self.n_iterations:
+        seconds = self._lap()
+        if not self._compiled_evaluation:
+            self._compiled_evaluation, self.compile_seconds, seconds = True, self.compile_seconds + seconds, 0.0
+        if self.iterations > 0:
+            known = self._untimed + sum(chunk.iterations for chunk in self.chunks)
+            self.chunks.append(Chunk(self.iterations - known, self._iterating_seconds, seconds))
+        self._end_if_done()
+
+    @property
+    def _is_evaluated(self) -> bool:
+        return bool(self._evaluations) and self._evaluations[-1][0] == self.iterations
+
+    def _end_if_done(self) -> None:
+        if self._is_evaluated and self.iterations >= self.n_iterations:
             self.status = "finished"
+
+    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """All of it, for a checkpoint: plain numbers and arrays."""
+        counters = {
+            "iterations": self.iterations,
+            "began": self._began,
+            "compile_seconds": self.compile_seconds,
+            "teacher_seconds": self.teacher_seconds,
+            "saving_seconds": self.saving_seconds,
+            "resumed_at": self.resumed_at,
+            "chunks": [list(chunk) for chunk in self.chunks],
+            "software": provenance.software_and_hardware(),
+        }
+        scores = [s for _, s in self._evaluations]
+        arrays = {
+            "evaluated_at": np.array([i for i, _ in self._evaluations]),
+            **{f"score_{k}": np.stack([getattr(s, k) for s in scores], axis=1) for k in Scores._fields},
+            **{f"trace_{k}": v for k, v in (_stack(self._traces) if self._traces else {}).items()},
+        }
+        return counters, arrays
+
+    def restore(self, counters: dict[str, Any], arrays: dict[str, Any]) -> None:
+        """The inverse of `state`, in a new process."""
+        self.iterations = int(counters["iterations"])
+        self._began = float(counters["began"])
+        self.compile_seconds = float(counters["compile_seconds"])
+        self.teacher_seconds = counters["teacher_seconds"]
+        self.saving_seconds = float(counters["saving_seconds"])
+        self.resumed_at = [*counters["resumed_at"], self.iterations]
+        self.chunks = [Chunk(*chunk) for chunk in counters["chunks"]]
+        self._untimed = self.iterations - sum(chunk.iterations for chunk in self.chunks)
+        self._evaluations = [
+            (int(i), Scores(*(arrays[f"score_{k}"][:, e] for k in Scores._fields)))
+            for e, i in enumerate(arrays["evaluated_at"])
+        ]
+        traces = {k.removeprefix("trace_"): v for k, v in arrays.items() if k.startswith("trace_")}
+        self._traces = _unstack(traces, self.iterations)
+        self._end_if_done()
+        self._lap()
 
     def timed_teacher(self, seconds: float) -> None:
         self.teacher_seconds = seconds
@@ -190,6 +250,8 @@ class Log:
             "evaluating_seconds": round(sum(c.evaluation_seconds for c in self.chunks), 3),
             "steps_per_second": round(now.steps_per_second, 1),
             "teacher_share_timed_alone": now.teacher_share,
+            "saving_seconds": round(self.saving_seconds, 3),
+            "resumed_at_steps": [i * n_steps for i in self.resumed_at],
         }
         return Result(
             config=provenance.describe(self.env, self.teacher, self.config, self.seeds, self.n_iterations * n_steps),
@@ -217,6 +279,19 @@ def _stack(traces: list[Trace]) -> dict[str, np.ndarray]:
     task = {f"task_{k}": v for k, v in both.task._asdict().items()}
     losses = {f"loss_{k}": v for k, v in both.losses._asdict().items()}
     return {**task, **rows, **losses}
+
+
+def _unstack(arrays: dict[str, Any], iterations: int) -> list[Trace]:
+    """The inverse of `_stack`."""
+
+    def part(prefix: str, i: int) -> dict[str, Any]:
+        return {k.removeprefix(prefix): v[:, i] for k, v in arrays.items() if k.startswith(prefix)}
+
+    def one(i: int) -> Trace:
+        rest = {k: v[:, i] for k, v in arrays.items() if not k.startswith(("task_", "loss_"))}
+        return Trace(task=Task(**part("task_", i)), losses=Losses(**part("loss_", i)), **rest)
+
+    return [one(i) for i in range(iterations)]
 
 
 def distance_to_nearest(context: np.ndarray, targets: np.ndarray) -> np.ndarray:

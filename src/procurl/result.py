@@ -13,24 +13,21 @@ Loading never runs code from a file: no pickle, no eval.
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from procurl import storage
 from procurl.errors import ConfigError, RunFolderError
 
-FORMAT, VERSION = "procurl-run", 1
 FILES = (
     "config.json", "provenance.json", "evaluations.npz", "trace.npz", "policy.safetensors", "timing.json",
 )  # fmt: skip
+RUN = storage.Format("procurl-run", 1, FILES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,29 +68,26 @@ class Result:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the run folder. An existing folder must be empty; if writing fails, nothing half-done stays."""
         folder = reserve(path)
-        staging = folder / ".partial"
-        try:
-            staging.mkdir()
-            digests = {}
-            for name, content in self._files().items():
-                _write(staging / name, content)
-                digests[name] = hashlib.sha256(content).hexdigest()
-            manifest = {"format": FORMAT, "version": VERSION, "sha256": digests}
-            _write(staging / "manifest.json", _json(manifest))
-            for name in (*FILES, "manifest.json"):  # the manifest arrives last: without it, a run is incomplete
-                os.replace(staging / name, folder / name)
-            staging.rmdir()
-            _sync_folder(folder)
-        except OSError as error:
-            shutil.rmtree(staging, ignore_errors=True)
-            for name in FILES:
-                (folder / name).unlink(missing_ok=True)
-            raise SaveError(folder, error, self) from error
+        self.write_into(folder)
         return folder
 
-    def _files(self) -> dict[str, bytes]:
-        import safetensors.numpy
+    def write_into(self, folder: Path) -> None:
+        """The same, in a folder that is already ours."""
+        staging = folder / ".partial"
+        try:
+            shutil.rmtree(staging, ignore_errors=True)
+            staging.mkdir()
+            storage.write_folder(staging, self._files(), RUN)
+            for name in (*FILES, storage.MANIFEST):  # the manifest arrives last
+                os.replace(staging / name, folder / name)
+            staging.rmdir()
+            storage.sync_folder(folder)
+        except OSError as error:
+            shutil.rmtree(staging, ignore_errors=True)
+            remove_result(folder)
+            raise SaveError(folder, error, self) from error
 
+    def _files(self) -> dict[str, bytes]:
         evaluations = {
             "seeds": self.seeds,
             "steps": self.steps,
@@ -103,12 +97,12 @@ class Result:
             **{f"held_out_{k}": v for k, v in self.held_out.items()},
         }
         contents = (
-            _json(self.config),
-            _json(self.provenance),
-            _npz(evaluations),
-            _npz(self.trace),
-            safetensors.numpy.save({k: np.ascontiguousarray(v) for k, v in self.params.items()}),
-            _json(self.timing),
+            storage.to_json(self.config),
+            storage.to_json(self.provenance),
+            storage.to_npz(evaluations),
+            storage.to_npz(self.trace),
+            storage.to_tensors(self.params),
+            storage.to_json(self.timing),
         )
         return dict(zip(FILES, contents, strict=True))
 
@@ -124,12 +118,12 @@ class SaveError(RunFolderError):
         self.result = result
 
 
-def reserve(path: str | os.PathLike[str]) -> Path:
-    """Make sure of an empty folder to write a run into, before any work is done."""
+def reserve(path: str | os.PathLike[str], besides: tuple[str, ...] = ()) -> Path:
+    """Make sure of an empty folder (`besides` may be there) to write a run into, before any work is done."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        held = sorted(p.name for p in folder.iterdir())
+        held = sorted({p.name for p in folder.iterdir()} - set(besides))
         if not os.access(folder, os.W_OK):
             raise PermissionError(13, "no permission to write there")
     except OSError as error:
@@ -140,9 +134,15 @@ def reserve(path: str | os.PathLike[str]) -> Path:
     return folder
 
 
+def remove_result(folder: Path) -> None:
+    """Take the files of a result out of a run folder, the manifest first: never does half a result look whole."""
+    for name in (storage.MANIFEST, *FILES):
+        (folder / name).unlink(missing_ok=True)
+
+
 def load_result(path: str | os.PathLike[str]) -> Result:
     """Read a run folder, after checking every file against the manifest."""
-    data = _parsed(Path(path))
+    data = storage.read_folder(Path(path), RUN)
     evaluations = data["evaluations.npz"]
     return Result(
         config=data["config.json"],
@@ -162,7 +162,7 @@ def load_policy(path: str | os.PathLike[str], seed: int | None = None) -> Any:
     """The trained policy of one seed of a run (the first, unless `seed` names another), ready to `predict`."""
     from procurl.policy import Policy
 
-    data = _parsed(Path(path))
+    data = storage.read_folder(Path(path), RUN)
     config = data["config.json"]
     seeds = config["seeds"]
     if seed is not None and seed not in seeds:
@@ -170,80 +170,3 @@ def load_policy(path: str | os.PathLike[str], seed: int | None = None) -> Any:
     row = 0 if seed is None else seeds.index(seed)
     params = {k: v[row] for k, v in data["policy.safetensors"].items()}
     return Policy(params, config["action"])
-
-
-def _verified(folder: Path) -> dict[str, bytes]:
-    """The bytes of every file of a run, each checked against the manifest."""
-    manifest_path = folder / "manifest.json"
-    if not folder.is_dir():
-        raise RunFolderError(f"{folder} is not a folder; expected a run folder written by procurl")
-    if not manifest_path.is_file():
-        raise RunFolderError(f"{folder} has no manifest.json: it is not a complete procurl run")
-    try:
-        manifest = json.loads(manifest_path.read_bytes())
-        kind, version, digests = manifest["format"], manifest["version"], dict(manifest["sha256"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunFolderError(f"{manifest_path} is damaged: {error!r}") from error
-    if kind != FORMAT or version != VERSION:
-        raise RunFolderError(
-            f"{folder} has format {kind!r} version {version!r}; this procurl reads {FORMAT!r} version {VERSION}. "
-            f"Use the procurl that wrote it (see its provenance.json)."
-        )
-    contents = {}
-    for name in FILES:
-        if name not in digests or not (folder / name).is_file():
-            raise RunFolderError(f"{folder} lacks {name}: the run is incomplete")
-        contents[name] = (folder / name).read_bytes()
-        if hashlib.sha256(contents[name]).hexdigest() != digests[name]:
-            raise RunFolderError(f"{folder / name} is damaged: its content does not match manifest.json")
-    return contents
-
-
-def _parsed(folder: Path) -> dict[str, Any]:
-    """Every file of a run as plain data. A file that matches its digest may still hold nonsense, or a pickle."""
-    readers: dict[str, Callable[[bytes], Any]] = {".json": json.loads, ".npz": _read_npz, ".safetensors": _read_tensors}
-    data = {}
-    for name, content in _verified(folder).items():
-        try:
-            data[name] = readers[Path(name).suffix](content)
-        except Exception as error:
-            raise RunFolderError(f"{folder / name} cannot be read: {error}") from error
-    return data
-
-
-def _json(data: Any) -> bytes:
-    return (json.dumps(data, indent=2, allow_nan=False) + "\n").encode()
-
-
-def _npz(arrays: dict[str, np.ndarray]) -> bytes:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    return buffer.getvalue()
-
-
-def _read_npz(content: bytes) -> dict[str, np.ndarray]:
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        return dict(arrays)
-
-
-def _read_tensors(content: bytes) -> dict[str, np.ndarray]:
-    import safetensors.numpy
-
-    return safetensors.numpy.load(content)
-
-
-def _write(path: Path, content: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the renames durable; not every platform can open a folder."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

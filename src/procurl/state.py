@@ -1,0 +1,98 @@
+"""States on disk: a tree of arrays as named tensors, and one state in one file for a loop of one's own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from procurl import storage
+from procurl.errors import CheckpointError, RunFolderError
+
+FORMAT = ("procurl-state", "1")
+
+
+def save_state(path: str | os.PathLike[str], state: Any, **notes: str) -> Path:
+    """Write a tree of arrays, such as (teacher_state, student_state), to a safetensors file, whole or not at all.
+
+    `notes` are strings that travel along, e.g. the setting's name.
+    """
+    target = Path(path)
+    tensors = named(state)
+    metadata = {**notes, "format": FORMAT[0], "version": FORMAT[1], "sha256": _digest(tensors)}
+    staging = target.with_name(f".{target.name}.partial")
+    try:
+        storage.write(staging, storage.to_tensors(tensors, metadata))
+        os.replace(staging, target)
+        storage.sync_folder(target.parent)
+    except OSError as error:
+        staging.unlink(missing_ok=True)
+        raise RunFolderError(
+            f"could not write {target}: {error.strerror or error}. Nothing was overwritten."
+        ) from error
+    return target
+
+
+def load_state(path: str | os.PathLike[str], like: Any) -> Any:
+    """Read what `save_state` wrote, as a tree like `like` (for example a state fresh from `teacher.init`)."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "numpy") as file:  # type: ignore[no-untyped-call]
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    if (metadata.get("format"), metadata.get("version")) != FORMAT:
+        raise CheckpointError(f"{path} is not a {FORMAT[0]} of version {FORMAT[1]}: {metadata.get('format')!r}")
+    if metadata.get("sha256") != _digest(tensors):
+        raise CheckpointError(f"{path} is damaged: its content does not match its digest")
+    return jax.tree.map(jax.numpy.asarray, arranged(tensors, jax.tree.map(jax.numpy.asarray, like), str(path)))
+
+
+def named(tree: Any) -> dict[str, np.ndarray]:
+    """A tree's leaves by their path: "teacher.log_weights", "envs.task.context", ..."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {_name(path): np.asarray(_raw(leaf)) for path, leaf in paths}
+
+
+def arranged(tensors: dict[str, np.ndarray], like: Any, where: str) -> Any:
+    """Named tensors as a tree of the same structure, shapes and types as `like`; anything else is refused."""
+    paths, structure = jax.tree_util.tree_flatten_with_path(like)
+    expected = {_name(path): leaf for path, leaf in paths}
+    missing, extra = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
+    if missing or extra:
+        what = f"lacks {missing[0]}" if missing else f"holds {extra[0]}, which has no place here"
+        raise CheckpointError(f"{where} is of another kind of run: it {what}")
+    leaves = []
+    for name, leaf in expected.items():
+        tensor, raw = tensors[name], jax.eval_shape(_raw, leaf)
+        if (tensor.shape, tensor.dtype) != (raw.shape, raw.dtype):
+            raise CheckpointError(
+                f"{where} is of another kind of run: {name} is {tensor.dtype}{list(tensor.shape)} there, expected "
+                f"{raw.dtype}{list(raw.shape)}"
+            )
+        is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        leaves.append(jax.random.wrap_key_data(jax.numpy.asarray(tensor)) if is_key else tensor)
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _name(path: Any) -> str:
+    return ".".join(str(getattr(p, "name", getattr(p, "key", getattr(p, "idx", p)))) for p in path) or "state"
+
+
+def _raw(leaf: Any) -> Any:
+    is_key = hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.random.key_data(leaf) if is_key else leaf
+
+
+def _digest(tensors: dict[str, np.ndarray]) -> str:
+    sha = hashlib.sha256()
+    for name in sorted(tensors):
+        sha.update(f"{name} {tensors[name].dtype} {tensors[name].shape} ".encode())
+        sha.update(np.ascontiguousarray(tensors[name]).tobytes())
+    return sha.hexdigest()
