@@ -154,6 +154,19 @@ class TaskEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return np.concatenate([np.ravel(obs), task.context]).astype(self.observation_space.dtype)
 
 
+def ended_tasks(ended: ArrayLike, infos: dict[str, Any]) -> dict[int, HostTask]:
+    """Member -> (context, seed, row) of the episode that ended in this step of a vector environment.
+
+    Right in every autoreset mode. Reading `infos["context"]` is not: where a member resets within the step, that is
+    already the next episode's context.
+    """
+    last = infos.get("final_info", infos)
+    return {
+        int(i): HostTask(last["context"][i], int(last["task_seed"][i]), int(last["task_row"][i]))
+        for i in np.flatnonzero(ended)
+    }
+
+
 def _with_context(observation_space: spaces.Space[Any], context: spaces.Box) -> spaces.Space[Any]:
     if isinstance(observation_space, spaces.Dict):
         if "context" in observation_space.spaces:

@@ -187,7 +187,8 @@ def _advance(env: Any, noise_seed: Array, t: Array, state: Any, action: Array) -
 
 
 def to_jax(context: Any, seed: Any, row: Any) -> Task:
-    return Task(np.asarray(context, np.float32), np.asarray(seed, np.int32), np.asarray(row, np.int32))  # type: ignore[arg-type]
+    """Copies: on a CPU, JAX keeps using the memory of a NumPy array, and the caller goes on to write into it."""
+    return Task(np.array(context, np.float32), np.array(seed, np.int32), np.array(row, np.int32))  # type: ignore[arg-type]
 
 
 @cache

@@ -102,7 +102,8 @@ class SettingVectorEnv(VectorEnv[NDArray[np.float32], Any, NDArray[Any]]):
         if self._state is None or (self.autoreset_mode is AutoresetMode.DISABLED and restarts.any()):
             raise gymnasium.error.ResetNeeded(f"step before a reset of environments {np.flatnonzero(restarts)}")
         action = checked_action(actions, self.action_space)
-        self._state, outcome = _advance_all(self.setting.env, self._noise_seed, self._t, self._state, action)
+        noise_seed, t = self._noise_seed.copy(), self._t.copy()  # as in `to_jax`
+        self._state, outcome = _advance_all(self.setting.env, noise_seed, t, self._state, action)
         self._t += 1
         self._obs = np.array(outcome.obs)
         reward, success = np.array(outcome.reward, np.float64), np.array(outcome.success)
