@@ -22,6 +22,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 import procurl
 from procurl.errors import ConfigError
 from procurl.integrations.gymnasium import REGISTERED, TaskEnv, ended_tasks
+from procurl.integrations.settings import to_jax
 from procurl.types import Task
 
 MODES = list(AutoresetMode)
@@ -223,6 +224,13 @@ def compare(a, b):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
     assert info.keys() == other_info.keys()
     assert data_equivalence({k: info[k] for k in sorted(info)}, {k: other_info[k] for k in sorted(info)}), (info, b[-1])
+
+
+def test_jax_gets_copies():
+    """It may use a NumPy array's memory for as long as it likes, and the vector environment writes into its arrays."""
+    context, seed, row = np.zeros((4, 3), np.float32), np.zeros(4, np.int32), np.zeros(4, np.int32)
+    for given, kept in zip((context, seed, row), to_jax(context, seed, row), strict=True):
+        assert not np.shares_memory(given, kept)
 
 
 def test_reset_of_many_with_tasks():

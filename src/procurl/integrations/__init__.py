@@ -8,13 +8,9 @@ from __future__ import annotations
 from procurl.errors import MissingExtraError
 
 
-def require(package: str, extra: str) -> None:
-    """Import an optional package, or say which extra brings it."""
-    try:
-        __import__(package)
-    except ModuleNotFoundError as error:
-        if error.name != package:  # it is there, and something that it needs is not
-            raise
+def name_the_extra(error: ModuleNotFoundError, package: str, extra: str) -> None:
+    """Turn the failed import of an optional package into advice; another missing module is not our business."""
+    if error.name == package:
         raise MissingExtraError(
             f"procurl.integrations.{package} needs {package}, which is not installed: pip install 'procurl[{extra}]'"
         ) from error

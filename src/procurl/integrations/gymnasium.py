@@ -13,18 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
-from procurl.integrations import require
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-require("gymnasium", extra="gymnasium")
+from procurl.errors import ConfigError
+from procurl.integrations import name_the_extra
+from procurl.integrations.tasks import KEYS, N_SEEDS, HostTask, TaskDesk, refuse_unknown
 
-import gymnasium  # noqa: E402
-import numpy as np  # noqa: E402
-from gymnasium import spaces  # noqa: E402
-from gymnasium.utils import RecordConstructorArgs  # noqa: E402
-from numpy.typing import ArrayLike, NDArray  # noqa: E402
-
-from procurl.errors import ConfigError  # noqa: E402
-from procurl.integrations.tasks import KEYS, N_SEEDS, HostTask, TaskDesk, refuse_unknown  # noqa: E402
+try:
+    import gymnasium
+except ModuleNotFoundError as error:
+    name_the_extra(error, "gymnasium", extra="gymnasium")
+    raise
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
 
 if TYPE_CHECKING:
     from procurl.types import TaskSpace
