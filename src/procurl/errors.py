@@ -33,6 +33,10 @@ class NonFiniteError(ProcurlError, FloatingPointError):
     """NaN or infinity where a number was needed."""
 
 
+class MissingExtraError(ProcurlError, ImportError):
+    """An optional package that is not installed."""
+
+
 def unknown_name(kind: str, given: str, known: Iterable[str], also: Iterable[str] = ()) -> ConfigError:
     """The error for a misspelt name, with the closest valid ones; `also` are short forms that are valid too."""
     known = sorted(known)

@@ -1,0 +1,101 @@
+"""Tasks on the host: which one an environment is playing, which one comes next, and what may be called a task.
+
+Vector environments reset their members by themselves, without options, so the next task has to lie ready before the
+episode ends. A `TaskDesk` holds it. A desk also remembers the task being played and writes that one into `info`: an
+episode's record cannot name a task that an automatic reset has put in its place.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from procurl.errors import ConfigError, unknown_name
+
+KEYS = ("context", "task_seed", "task_row")  # of `options` and `info`
+N_SEEDS = 2**31  # a task's seed is an int32
+
+
+class HostTask(NamedTuple):
+    """The NumPy twin of `procurl.Task`."""
+
+    context: NDArray[np.float32]  # f32[d]
+    seed: int | None  # which instance of the context; None until somebody picks one
+    row: int  # its place in the pool, -1 for a task from elsewhere
+
+    def info(self) -> dict[str, Any]:
+        return {"context": self.context.copy(), "task_seed": self.seed, "task_row": self.row}
+
+
+class TaskDesk:
+    """The task being played and the next one, of one environment."""
+
+    def __init__(self, low: ArrayLike, high: ArrayLike, names: Sequence[str] | None = None) -> None:
+        self.low, self.high = np.asarray(low, np.float32), np.asarray(high, np.float32)  # f32[d]
+        if self.low.ndim != 1 or self.low.shape != self.high.shape or not (self.low <= self.high).all():
+            raise ConfigError(
+                f"low = {low!r} and high = {high!r}: expected two vectors of the same length with low <= high"
+            )
+        self.names = tuple(names) if names is not None else tuple(f"context[{k}]" for k in range(self.low.size))
+        if len(self.names) != self.low.size:
+            raise ConfigError(f"names = {self.names}: expected {self.low.size}, one per dimension of the context")
+        self.playing: HostTask | None = None
+        self.next: HostTask | None = None
+
+    def task(self, context: ArrayLike, task_seed: Any = None, task_row: Any = -1) -> HostTask:
+        """A checked task; the context is clipped to the bounds where it is outside by rounding only."""
+        try:
+            given = np.array(context, np.float32)  # f32[d]  a copy: the caller may reuse the array
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"context = {context!r}: expected {self.low.size} numbers") from error
+        if given.shape != self.low.shape:
+            names = ", ".join(self.names)
+            raise ConfigError(f"context has shape {given.shape}: expected ({self.low.size},), which is ({names})")
+        with np.errstate(invalid="ignore"):  # unbounded dimensions have a tolerance of inf or NaN: no bound, no check
+            tolerance = np.nan_to_num(1e-5 * (self.high - self.low), nan=0.0, posinf=0.0)
+        bad = ~np.isfinite(given) | (given < self.low - tolerance) | (given > self.high + tolerance)
+        if bad.any():
+            k = int(np.flatnonzero(bad)[0])
+            raise ConfigError(
+                f"{self.names[k]} = {given[k]:g} lies outside [{self.low[k]:g}, {self.high[k]:g}]: "
+                f"give a context within the bounds, or clip it with space.project"
+            )
+        seed = None if task_seed is None else _integer("task_seed", task_seed, 0, N_SEEDS)
+        return HostTask(np.clip(given, self.low, self.high), seed, _integer("task_row", task_row, -1, N_SEEDS))
+
+    def set_next(self, context: ArrayLike, task_seed: Any = None, task_row: Any = -1) -> None:
+        self.next = self.task(context, task_seed, task_row)
+
+    def pick(self, options: Mapping[str, Any] | None) -> HostTask | None:
+        """The task for this reset: the one in the options, else the one that lies ready, else nothing is known.
+
+        A task in the options does not use up the one that lies ready.
+        """
+        named = {key: options[key] for key in KEYS if options and options.get(key) is not None}
+        if named and "context" not in named:
+            raise ConfigError(f"options name {' and '.join(named)} but no context: a task is a context and a seed")
+        if named:
+            return self.task(**named)
+        task, self.next = self.next, None
+        return task
+
+
+def refuse_unknown(options: Mapping[str, Any] | None, known: Sequence[str]) -> None:
+    """A misspelt option would otherwise train on the wrong task in silence."""
+    for key in options or {}:
+        if key not in known:
+            raise unknown_name("option of reset", str(key), known)
+
+
+def _integer(name: str, value: Any, low: int, high: int) -> int:
+    try:
+        number = operator.index(np.asarray(value).item())  # a 0-d array of JAX or NumPy is fine, a float is not
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name} = {value!r}: expected an integer") from error
+    if not low <= number < high:
+        raise ConfigError(f"{name} = {number}: expected an integer from {low} to {high - 1}")
+    return number
