@@ -67,7 +67,7 @@ class RunFolder:
     def __init__(self, path: Path, config: dict[str, Any], save_share: float) -> None:
         self.path, self.config, self.save_share = path, config, save_share
         self.found: Checkpoint | None = None
-        self._last_cost = 0.0
+        self._last_cost = 0.1  # seconds; a guess before the first save
         self._saved_at = time.perf_counter()
         self._saved_iterations = -1
 
@@ -84,7 +84,7 @@ class RunFolder:
 
     def keep(self, engine: Engine, carry: Carry, log: Log) -> None:
         """Save if it is time to (a share of the time goes into saving, no more), or if the run ends here."""
-        due = time.perf_counter() - self._saved_at >= self._last_cost / self.save_share
+        due = time.perf_counter() - self._saved_at >= self._last_cost * (1 / self.save_share - 1)
         if log.status == "failed" or log.iterations == self._saved_iterations:
             return
         if due or log.status != "running":
@@ -99,7 +99,7 @@ class RunFolder:
                 )
             self._saved_at = time.perf_counter()
             self._last_cost = self._saved_at - began
-            log.saving_seconds += self._last_cost
+            log.saved(self._last_cost)
 
     def _save(self, carry: Any, log: Log) -> None:
         counters, arrays = log.state()
@@ -232,8 +232,11 @@ def load_checkpoint(folder: Path, iteration: int | None = None) -> Checkpoint:
 def _read(path: Path) -> Checkpoint:
     data = storage.read_folder(path, CHECKPOINT)
     storage.refuse_others(path, CHECKPOINT.files)
-    run = data["run.json"]
-    return Checkpoint(path, run["config"], (run["log"], data["log.npz"]), data["state.safetensors"])
+    try:
+        config, counters = data["run.json"]["config"], data["run.json"]["log"]
+    except (KeyError, TypeError) as error:
+        raise RunFolderError(f"{path / 'run.json'} holds something else: {error!r}") from error
+    return Checkpoint(path, config, (counters, data["log.npz"]), data["state.safetensors"])
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -104,6 +104,7 @@ class Log:
         self.compile_seconds = 0.0  # up to the end of the first iteration, evaluation at step 0 included
         self.teacher_seconds: float | None = None
         self.resumed_at: list[int] = []  # iterations at which the run went on from a checkpoint
+        self.saves = 0
         self.saving_seconds = 0.0
         self._traces: list[Trace] = []
         self._on_device: list[Trace] = []
@@ -164,6 +165,7 @@ class Log:
             "began": self._began,
             "compile_seconds": self.compile_seconds,
             "teacher_seconds": self.teacher_seconds,
+            "saves": self.saves,
             "saving_seconds": self.saving_seconds,
             "resumed_at": self.resumed_at,
             "chunks": [list(chunk) for chunk in self.chunks],
@@ -183,7 +185,7 @@ class Log:
         self._began = float(counters["began"])
         self.compile_seconds = float(counters["compile_seconds"])
         self.teacher_seconds = counters["teacher_seconds"]
-        self.saving_seconds = float(counters["saving_seconds"])
+        self.saves, self.saving_seconds = int(counters["saves"]), float(counters["saving_seconds"])
         self.resumed_at = [*counters["resumed_at"], self.iterations]
         self.chunks = [Chunk(*chunk) for chunk in counters["chunks"]]
         self._untimed = self.iterations - sum(chunk.iterations for chunk in self.chunks)
@@ -199,6 +201,11 @@ class Log:
     def timed_teacher(self, seconds: float) -> None:
         self.teacher_seconds = seconds
         self._lap()  # measuring is nobody's training time
+
+    def saved(self, seconds: float) -> None:
+        self.saves += 1
+        self.saving_seconds += seconds
+        self._lap()  # not training time either
 
     def progress(self) -> Progress:
         n_steps = self.config.ppo.n_steps
@@ -250,6 +257,7 @@ class Log:
             "evaluating_seconds": round(sum(c.evaluation_seconds for c in self.chunks), 3),
             "steps_per_second": round(now.steps_per_second, 1),
             "teacher_share_timed_alone": now.teacher_share,
+            "saves": self.saves,
             "saving_seconds": round(self.saving_seconds, 3),
             "resumed_at_steps": [i * n_steps for i in self.resumed_at],
         }

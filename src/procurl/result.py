@@ -142,6 +142,8 @@ def remove_result(folder: Path) -> None:
 
 def load_result(path: str | os.PathLike[str]) -> Result:
     """Read a run folder, after checking every file against the manifest."""
+    if not (Path(path) / storage.MANIFEST).exists() and (Path(path) / "checkpoints").is_dir():
+        raise RunFolderError(f"{path} holds an unfinished run: `procurl resume {path}` goes on with it")
     data = storage.read_folder(Path(path), RUN)
     evaluations = data["evaluations.npz"]
     return Result(

@@ -46,7 +46,9 @@ def estimate_around(
     can, a random choice of them is looked at (the authors, too, cap the number of pairs at random).
     """
     n, c, d = places.shape
-    known, ret, valid = (jax.random.permutation(key, x) for x in _together(pairs))  # the first that matter: any
+    known, ret, valid = _together(pairs)
+    order = jax.random.permutation(key, known.shape[0])  # the first that matter in this order: any that matter
+    known, ret, valid = jax.lax.optimization_barrier((known[order], ret[order], valid[order]))
     block = min(n, BLOCK)
 
     def one_block(carry: tuple[Array, Array]) -> tuple[Array, Array]:
