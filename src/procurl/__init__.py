@@ -33,6 +33,7 @@ _HOME = {
     "Result": "procurl.result",
     "load_result": "procurl.result",
     "load_policy": "procurl.result",
+    "Curriculum": "procurl.curriculum",
     "save_state": "procurl.state",
     "load_state": "procurl.state",
     "check_space": "procurl.check",
@@ -50,6 +51,7 @@ __all__ = ["__version__", *_HOME]
 if TYPE_CHECKING:
     from procurl.check import check_env, check_space, check_teacher
     from procurl.config import PPO, Config
+    from procurl.curriculum import Curriculum
     from procurl.devices import use_cores
     from procurl.envs import SETTINGS, make
     from procurl.evaluate import evaluate

@@ -22,10 +22,23 @@ from procurl.types import Env, TaskSpace, Teacher
 
 def describe(env: Env, teacher: Teacher, config: Config, seeds: tuple[int, ...], steps: int) -> dict[str, Any]:
     """All that determines a run, as plain JSON data."""
+    row = {
+        "setting": teacher.space.name,
+        "env": _fields(env),
+        **describe_teacher(teacher),
+        "action": {"kind": type(env.action).__name__, **env.action._asdict()},
+        "config": dataclasses.asdict(config),
+        "seeds": list(seeds),
+        "steps": steps,
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(row))  # tuples become lists now, not when the run is read again
+    return plain
+
+
+def describe_teacher(teacher: Teacher) -> dict[str, Any]:
+    """A teacher and its tasks, as plain JSON data."""
     space = teacher.space
     row = {
-        "setting": space.name,
-        "env": _fields(env),
         "teacher": _fields(teacher),
         "space": {
             "names": list(space.names),
@@ -36,12 +49,8 @@ def describe(env: Env, teacher: Teacher, config: Config, seeds: tuple[int, ...],
             "n_pool": space.n_pool,
             "sha256": _digest(space),
         },
-        "action": {"kind": type(env.action).__name__, **env.action._asdict()},
-        "config": dataclasses.asdict(config),
-        "seeds": list(seeds),
-        "steps": steps,
     }
-    plain: dict[str, Any] = json.loads(json.dumps(row))  # tuples become lists now, not when the run is read again
+    plain: dict[str, Any] = json.loads(json.dumps(row))
     return plain
 
 

@@ -39,6 +39,16 @@ def save_state(path: str | os.PathLike[str], state: Any, **notes: str) -> Path:
 
 def load_state(path: str | os.PathLike[str], like: Any) -> Any:
     """Read what `save_state` wrote, as a tree like `like` (for example a state fresh from `teacher.init`)."""
+    tensors, _ = _read(path)
+    return jax.tree.map(jax.numpy.asarray, arranged(tensors, jax.tree.map(jax.numpy.asarray, like), str(path)))
+
+
+def read_notes(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The strings that `save_state` wrote beside a state."""
+    return _read(path)[1]
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -51,7 +61,7 @@ def load_state(path: str | os.PathLike[str], like: Any) -> Any:
         raise CheckpointError(f"{path} is not a {FORMAT[0]} of version {FORMAT[1]}: {metadata.get('format')!r}")
     if metadata.get("sha256") != _digest(tensors):
         raise CheckpointError(f"{path} is damaged: its content does not match its digest")
-    return jax.tree.map(jax.numpy.asarray, arranged(tensors, jax.tree.map(jax.numpy.asarray, like), str(path)))
+    return tensors, metadata
 
 
 def named(tree: Any) -> dict[str, np.ndarray]:

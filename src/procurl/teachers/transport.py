@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.experimental.buffer_callback import buffer_callback
 from scipy.optimize import linear_sum_assignment
+
+from procurl.hostcall import call_on_host
 
 ROUNDS, COOLING = 24, 0.65  # of Sinkhorn's algorithm: more would take longer than they save
 
@@ -32,17 +32,7 @@ def assign(cost: Array) -> Array:
     if n > m:
         raise ValueError(f"assign: {n} rows and only {m} columns: expected at least one column for each row")
     shape = jax.ShapeDtypeStruct(cost.shape[:-1], jnp.int32)
-
-    def on_cpu(cost: Array, prices: Array) -> Array:
-        return buffer_callback(_fill, shape, vmap_method="broadcast_all")(cost, prices)
-
-    def elsewhere(cost: Array, prices: Array) -> Array:
-        return jax.pure_callback(_assign_all, shape, cost, prices, vmap_method="broadcast_all")
-
-    # On a CPU, `pure_callback` copies its operands back to the device before Python sees them, on the very threads that
-    # wait for the callback: with a megabyte of costs on each of two devices and two cores it never returns
-    # (jax-ml/jax#24255). `buffer_callback` hands out the buffers as they are, but on a CPU only.
-    return jax.lax.platform_dependent(cost, prices(cost), cpu=on_cpu, default=elsewhere)
+    return call_on_host(_assign_all, shape, cost, prices(cost))
 
 
 def squared_distances(a: Array, b: Array) -> Array:
@@ -95,13 +85,8 @@ def prices(cost: Array) -> Array:
     return jnp.where(jnp.isfinite(g), g, 0.0)
 
 
-def _fill(context: Any, columns: Any, cost: Any, prices: Any) -> None:
-    np.asarray(columns)[...] = _assign_all(cost, prices)
-
-
-def _assign_all(cost: Any, prices: Any) -> np.ndarray:
+def _assign_all(cost: np.ndarray, prices: np.ndarray) -> np.ndarray:
     """On the host, NumPy only. SciPy lets go of Python's lock, so the problems of a batch share the cores."""
-    cost, prices = np.asarray(cost), np.asarray(prices)
     n, m = cost.shape[-2:]
     problems = cost.reshape(-1, n, m), prices.reshape(-1, m)
     solve = map if len(problems[0]) == 1 else _threads().map

@@ -1,0 +1,276 @@
+"""A curriculum for a loop of your own: the same teachers, with NumPy in and out and no knowledge of your agent.
+
+    curriculum = procurl.Curriculum(teacher, seed=0)
+    while training:
+        task = curriculum.next()                              # 1. the teacher picks
+        ret, length = play(task.context, task.seed)           # 2. the student plays
+        curriculum.record(task, ret=ret, length=length)
+        if curriculum.due:
+            curriculum.observe(value=my_critic)               # 4. the teacher watches
+
+Proposals, keys and records are those of `loop.py`, so that from the same seed and the same episodes a host loop is
+offered what the JAX engine would be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from procurl.errors import CheckpointError, ConfigError
+from procurl.hostcall import call_on_host
+from procurl.provenance import describe_teacher
+from procurl.state import load_state, read_notes, save_state
+from procurl.types import Episodes, Task, Teacher
+
+Value = Callable[[Task], Any]
+
+
+class HostTask(NamedTuple):
+    """The NumPy twin of one `procurl.Task`."""
+
+    context: np.ndarray  # f32[d]
+    seed: int
+    row: int
+
+
+class Curriculum:
+    """A teacher and its state, for any loop.
+
+    Args:
+        teacher: from `procurl.make_teacher`, or your own.
+        seed: of the curriculum; the same seed and records give the same tasks.
+        every: the period between two updates, the paper's N_pos.
+        unit: of `every`: environment steps (of recorded episodes), or finished episodes.
+        n_envs: how many episodes run side by side.
+    """
+
+    def __init__(
+        self,
+        teacher: Teacher,
+        seed: int = 0,
+        *,
+        every: int = 5120,
+        unit: Literal["steps", "episodes"] = "steps",
+        n_envs: int = 1,
+    ) -> None:
+        if every < 1 or n_envs < 1 or unit not in ("steps", "episodes"):
+            raise ConfigError(
+                f"every = {every}, unit = {unit!r}, n_envs = {n_envs}: expected a positive number of 'steps' or "
+                f"'episodes', and at least one environment"
+            )
+        self.teacher, self.seed, self.every, self.unit, self.n_envs = teacher, seed, every, unit, n_envs
+        self.updates = 0
+        # A task may be handed out while the episode before it still runs: environments that reset themselves want that.
+        self._n_open = 2 * n_envs
+        self._n_queue = every if unit == "steps" else every + self._n_open
+        self._key = jax.random.key(seed)
+        self._value: Value | None = None
+        self._watch = {asks: jax.jit(partial(_observe, critic=self._critic(asks))) for asks in (False, True)}
+        k_teacher, _, k_pick = jax.random.split(jax.random.fold_in(self._key, 0), 3)  # as in loop.begin
+        self._state = _init(teacher, k_teacher)
+        first = _host(_propose(teacher, self._state, k_pick, n_envs))
+        self._fill(first, np.zeros(n_envs, np.float32), np.zeros(n_envs, np.int32))
+        self._handed[:] = False
+        self._row = 0  # the next one to hand out
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to call `observe`."""
+        done = self._episodes.steps.sum() if self.unit == "steps" else self._episodes.finished.sum()
+        return bool(done >= self.every)
+
+    def next(self) -> HostTask:
+        """The next task to play."""
+        if self._row >= len(self._handed):
+            raise ConfigError(
+                f"{self._n_queue} tasks were handed out since the last update: call observe(), and check that episodes "
+                f"are recorded"
+            )
+        row = self._row
+        self._handed[row] = True
+        self._row += 1
+        if self._row == self.n_envs and not self.updates:
+            self._row = self._n_open  # the first tasks stand before the queue
+        task = self._episodes.task
+        return HostTask(task.context[row].copy(), int(task.seed[row]), int(task.row[row]))
+
+    def record(
+        self,
+        task: HostTask | Task,
+        *,
+        ret: float,
+        length: int,
+        success: bool = False,
+        advantage: float = 0.0,
+        abs_advantage: float | None = None,
+        finished: bool = True,
+    ) -> None:
+        """What came of a task that `next` handed out.
+
+        Args:
+            task: as it was handed out.
+            ret: return of the whole episode.
+            length: its number of steps.
+            success: whether it reached its goal.
+            advantage: mean advantage over its steps since the last update (for PLR).
+            abs_advantage: mean absolute advantage; |advantage| if not given.
+            finished: False for an episode that goes on beyond the next update.
+        """
+        row = self._find(task)
+        e = self._episodes
+        if not (np.isfinite(length) and length >= max(self._earlier[row], 1)):
+            raise ConfigError(f"length = {length}: expected the number of steps of the whole episode")
+        e.ret[row], e.length[row], e.steps[row] = ret, length, length - self._earlier[row]
+        e.success[row], e.finished[row] = success, finished
+        e.gae[row] = advantage
+        e.abs_gae[row] = abs(advantage) if abs_advantage is None else abs_advantage
+        e.started[row] = self._earlier[row] == 0
+
+    def observe(self, value: Value | None = None) -> None:
+        """Let the teacher watch, and start the next period.
+
+        Args:
+            value: the student's value of tasks: gets a `Task` of NumPy arrays (context f32[n, d], seed and row i32[n])
+                and returns n numbers in units of return. Teachers that ask for none do without.
+        """
+        _, _, _, k_watch = self._keys()
+        self._value = value
+        watch = self._watch[value is not None]
+        self._state = jax.block_until_ready(watch(self.teacher, self._state, k_watch, _device(self._episodes)))
+        self.updates += 1
+        e = self._episodes
+        running = np.flatnonzero(self._handed & ~e.finished)[-self._n_open :]
+        self._fill(jax.tree.map(lambda x: x[running], e.task), e.ret[running], e.length[running])
+
+    def _fill(self, running: Any, ret: np.ndarray, length: np.ndarray) -> None:
+        """The episodes of a new period: those that run, then a queue of proposals in order."""
+        k = len(ret)
+        queue = _host(_propose(self.teacher, self._state, self._keys()[0], self._n_queue))
+
+        def rows(x: np.ndarray, y: np.ndarray) -> Any:
+            gap = np.zeros((self._n_open - k, *y.shape[1:]), y.dtype)
+            return np.concatenate([x, gap, y])
+
+        n = self._n_open + self._n_queue
+        blank: Any = np.zeros
+        zeros = np.zeros(self._n_queue)
+        self._earlier = rows(length, zeros.astype(np.int32))
+        self._episodes: Any = Episodes(  # of NumPy arrays
+            task=Task(*(rows(a, b) for a, b in zip(running, queue, strict=True))),
+            ret=rows(ret, zeros.astype(np.float32)), length=self._earlier.copy(), steps=blank(n, np.int32),
+            success=blank(n, bool), gae=blank(n, np.float32), abs_gae=blank(n, np.float32),
+            started=blank(n, bool), finished=blank(n, bool),
+        )  # fmt: skip
+        self._handed = np.arange(n) < k
+        self._row = self._n_open
+
+    def _find(self, task: HostTask | Task) -> int:
+        context, seed, row = np.asarray(task.context, np.float32), int(task.seed), int(task.row)
+        e = self._episodes
+        same = self._handed & ~e.finished & (e.task.seed == seed) & (e.task.row == row)
+        candidates = np.flatnonzero(same & (e.task.context == context).all(axis=1))
+        if len(candidates) == 0:
+            raise ConfigError(
+                f"record: context {context.tolist()}, seed {seed}, row {row} is no task that next() handed out and "
+                f"that is still being played"
+            )
+        return int(candidates[0])
+
+    def _keys(self) -> Array:
+        """pick, play, learn, watch of this period, as in loop.iteration."""
+        return jax.random.split(jax.random.fold_in(self._key, 2 * self.updates + 1), 4)
+
+    def _critic(self, asks: bool) -> Any:
+        return _HostCritic(self._ask) if asks else _NoCritic(type(self.teacher).__name__)
+
+    def _ask(self, context: np.ndarray, seed: np.ndarray, row: np.ndarray) -> np.ndarray:
+        assert self._value is not None
+        tasks: Any = Task(*(np.array(x) for x in (context, seed, row)))  # type: ignore[arg-type]
+        values = np.asarray(self._value(tasks), np.float32)
+        if values.shape != seed.shape:
+            raise ConfigError(f"value returned shape {values.shape} for {len(seed)} tasks: expected {seed.shape}")
+        return values
+
+    # --- saving ---
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that determines what comes next, as a tree of arrays."""
+        return {
+            "teacher": self._state, "episodes": self._episodes, "earlier": self._earlier, "handed": self._handed,
+            "counters": np.array([self.updates, self._row], np.int32),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of `state_dict`, in a curriculum that was made in the same way."""
+        self._state = jax.tree.map(jnp.asarray, state["teacher"])
+        self._episodes, self._earlier, self._handed = jax.tree.map(
+            lambda x: np.array(x), (state["episodes"], state["earlier"], state["handed"])
+        )
+        self.updates, self._row = (int(x) for x in state["counters"])
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it to one file, as a whole or not at all."""
+        return save_state(path, self.state_dict(), curriculum=json.dumps(self._description()))
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a file. One that belongs to another teacher, space or seed is refused."""
+        from procurl.checkpoint import differing
+
+        there = json.loads(read_notes(path).get("curriculum", "null"))
+        if not isinstance(there, dict):
+            raise CheckpointError(f"{path} holds no curriculum")
+        differences = differing(there, self._description())
+        if differences:
+            lines = "\n".join(f"  {name}: {a!r} there, {b!r} here" for name, a, b in differences)
+            raise CheckpointError(f"{path} is of another curriculum; nothing was loaded. It differs:\n{lines}")
+        self.load_state_dict(load_state(path, like=self.state_dict()))
+
+    def _description(self) -> dict[str, Any]:
+        own = {"seed": self.seed, "every": self.every, "unit": self.unit, "n_envs": self.n_envs}
+        return {**describe_teacher(self.teacher), **own}
+
+
+class _HostCritic:
+    """The user's values, asked from inside the compiled update."""
+
+    def __init__(self, ask: Callable[..., np.ndarray]) -> None:
+        self.ask = ask
+
+    def value(self, tasks: Task) -> Array:
+        return call_on_host(self.ask, jax.ShapeDtypeStruct(tasks.seed.shape, jnp.float32), *tasks)
+
+
+class _NoCritic:
+    def __init__(self, teacher: str) -> None:
+        self.teacher = teacher
+
+    def value(self, tasks: Task) -> Array:
+        raise ConfigError(f"{self.teacher} asks for the student's values: call observe(value=...)")
+
+
+def _observe(teacher: Teacher, state: Any, key: Array, episodes: Episodes, critic: Any) -> Any:
+    return teacher.observe(state, key, episodes, critic)
+
+
+_init = jax.jit(lambda teacher, key: teacher.init(key))
+_propose = jax.jit(lambda teacher, state, key, n: teacher.propose(state, key, n), static_argnums=3)
+
+
+def _host(task: Task) -> Any:
+    """A `Task` of NumPy arrays."""
+    return jax.tree.map(np.array, task)
+
+
+def _device(episodes: Episodes) -> Episodes:
+    """A copy: JAX on a CPU may go on using a NumPy array's memory, and ours is written to again."""
+    return jax.tree.map(lambda x: jnp.array(x, copy=True), episodes)

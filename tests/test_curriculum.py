@@ -1,0 +1,168 @@
+"""The host shell offers what the engine offers, keeps its books, and comes back from a file as it was."""
+
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_loop import SMALL, small_setting
+from test_teachers import SMALLER
+
+import procurl
+from procurl import loop
+from procurl.errors import CheckpointError, ConfigError
+from procurl.students import ppo, rollout
+from procurl.students.critic import StudentCritic
+
+CONFIG = dataclasses.replace(SMALL, ppo=dataclasses.replace(SMALL.ppo, n_envs=1))
+
+
+def assert_trees_close(a, b):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), a, b)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "currot" else n for n in sorted(procurl.TEACHERS)]
+)
+def test_it_proposes_what_the_engine_proposes(name):
+    """Algorithm 1 with its parts in plain sight; every episode is also recorded in a curriculum of the same seed."""
+    env, space = small_setting()
+    fields = {**SMALLER.get(name, {}), **({"update_after": 2} if name == "currot" else {})}
+    teacher = procurl.make_teacher(name, space, **fields)
+    key = jax.random.key(7)
+    play = jax.jit(lambda s, e, t, k: rollout.play(env, s.params, e, t, k, CONFIG.ppo))
+    update = jax.jit(lambda s, played, k: ppo.update(s, played, k, CONFIG.ppo)[0])
+    value = jax.jit(lambda params, tasks: StudentCritic(env, params).value(tasks))
+
+    state, student, envs = loop.begin(jax.random.fold_in(key, 0), env, teacher, CONFIG)
+    curriculum = procurl.Curriculum(teacher, 7, every=CONFIG.ppo.n_steps)
+    task = curriculum.next()
+    for t in range(4):
+        k_pick, k_play, k_learn, k_watch = jax.random.split(jax.random.fold_in(key, 2 * t + 1), 4)
+        proposals = teacher.propose(state, k_pick, CONFIG.ppo.n_steps)
+        envs, played, episodes = play(student, envs, proposals, k_play)
+        seen = jax.tree.map(np.asarray, episodes)
+        for i in np.flatnonzero(seen.steps > 0):
+            np.testing.assert_array_equal(task.context, seen.task.context[i])
+            assert (task.seed, task.row) == (seen.task.seed[i], seen.task.row[i])
+            curriculum.record(
+                task, ret=seen.ret[i], length=seen.length[i], success=seen.success[i], advantage=seen.gae[i],
+                abs_advantage=seen.abs_gae[i], finished=seen.finished[i],
+            )  # fmt: skip
+            if seen.finished[i]:
+                task = curriculum.next()
+        assert curriculum.due
+        curriculum.observe(value=lambda tasks, params=student.params: value(params, jax.tree.map(jnp.asarray, tasks)))
+        state = teacher.observe(state, k_watch, episodes, StudentCritic(env, student.params))
+        assert_trees_close(state, curriculum.state_dict()["teacher"])
+        student = update(student, played, k_learn)
+
+
+def small_curriculum(name="procurl-target", **options):
+    return procurl.Curriculum(
+        procurl.make_teacher(name, small_setting()[1]), **{"every": 6, "unit": "episodes", **options}
+    )
+
+
+def advance(curriculum, periods=1):
+    """A student that is good at narrow gates; the tasks that it was given."""
+    given = []
+    for _ in range(periods):
+        while not curriculum.due:
+            task = curriculum.next()
+            given.append(task)
+            curriculum.record(
+                task, ret=float(task.context[1] < 4), length=10 + len(given) % 5, advantage=task.context[0]
+            )
+        curriculum.observe(value=lambda tasks: np.clip(tasks.context[:, 1] / 8, 0, 1))
+    return given
+
+
+def assert_same_tasks(a, b):
+    assert len(a) == len(b)
+    for x, y in zip(a, b, strict=True):
+        np.testing.assert_array_equal(x.context, y.context)
+        assert x[1:] == y[1:]
+
+
+@pytest.mark.parametrize("name", ["procurl-target", "plr", "gradient"])
+def test_a_loaded_curriculum_goes_on_exactly(name, tmp_path):
+    whole = small_curriculum(name)
+    advance(whole, 2)
+    task = whole.next()  # cut in the middle of an episode
+    path = whole.save(tmp_path / "curriculum.safetensors")
+    again = small_curriculum(name)
+    again.load(path)
+    for curriculum in (whole, again):
+        curriculum.record(task, ret=0.5, length=9)
+    assert_same_tasks(advance(whole, 3), advance(again, 3))
+
+
+def test_a_curriculum_of_something_else_is_refused(tmp_path):
+    path = small_curriculum().save(tmp_path / "c.safetensors")
+    before = advance(small_curriculum("plr"), 2)
+    other = small_curriculum("plr")
+    with pytest.raises(CheckpointError, match=r"teacher.class: 'ProCuRLTarget' there, 'PLR' here"):
+        other.load(path)
+    assert_same_tasks(advance(other, 2), before)
+    with pytest.raises(CheckpointError, match="seed: 0 there, 3 here"):
+        small_curriculum(seed=3).load(path)
+    smaller = procurl.make_teacher("procurl-target", small_setting(n_pool=150)[1])
+    with pytest.raises(CheckpointError, match="space.n_pool: 200 there, 150 here"):
+        procurl.Curriculum(smaller, every=6, unit="episodes").load(path)
+    procurl.save_state(path, {"x": jnp.zeros(3)})
+    with pytest.raises(CheckpointError, match="holds no curriculum"):
+        small_curriculum().load(path)
+
+
+def test_the_teacher_is_used_from_the_first_episode_and_learns():
+    curriculum = small_curriculum("target")
+    targets = np.asarray(small_setting()[1].targets.context)
+    assert np.abs(targets - curriculum.next().context)[:, :2].min() < 0.3
+    watched = small_curriculum("procurl-unif", every=64)
+    widths = [np.mean([t.context[1] for t in advance(watched)]) for _ in range(3)]
+    value = lambda width: width / 8  # noqa: E731  # of `advance`'s critic: the best tasks are those of width 4
+    spread = np.std([value(t.context[1]) for t in advance(watched)])
+    assert spread < 0.2 and abs(widths[-1] - 4) < 1
+
+
+def test_mistakes_are_named():
+    curriculum = small_curriculum()
+    task = curriculum.next()
+    with pytest.raises(ConfigError, match="is no task that next"):
+        curriculum.record(task._replace(context=task.context + 1), ret=0.0, length=3)
+    with pytest.raises(ConfigError, match="length = 0: expected the number of steps"):
+        curriculum.record(task, ret=0.0, length=0)
+    curriculum.record(task, ret=0.0, length=3)
+    with pytest.raises(ConfigError, match="still being played"):
+        curriculum.record(task, ret=0.0, length=3)
+    with pytest.raises(ConfigError, match="ProCuRLTarget asks for the student's values"):
+        curriculum.observe()
+    with pytest.raises(Exception, match=r"value returned shape \(3,\) for 200 tasks"):
+        curriculum.observe(value=lambda tasks: np.zeros(3))
+    for _ in range(8):  # a queue of 6 + 2, of which the first task stood before it
+        curriculum.next()
+    with pytest.raises(ConfigError, match="8 tasks were handed out since the last update: call observe"):
+        curriculum.next()
+    with pytest.raises(ConfigError, match="unit = 'hours'"):
+        small_curriculum(unit="hours")
+
+
+def test_the_example_runs_and_the_curriculum_helps():
+    script = Path(__file__).parent.parent / "examples" / "own_loop.py"
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    value = {line.split()[0]: float(line.split()[-1]) for line in done.stdout.splitlines()}
+    assert value["procurl-target"] > value["target"] and len(script.read_text().splitlines()) <= 60
+
+
+def test_the_page_runs_as_printed():
+    page = (Path(__file__).parent.parent / "docs" / "integrations" / "own-loop.md").read_text()
+    names = {}
+    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], names)
+    assert names["curriculum"].updates == 5
