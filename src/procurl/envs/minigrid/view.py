@@ -1,0 +1,86 @@
+"""What the student sees: the 7 x 7 cells before the agent, as far as walls and doors let it see, as 156 numbers.
+
+View coordinates (vx, vy) run left to right and far to near; the agent is at (3, 6) and looks along falling vy. The
+order of the numbers is that of MiniGrid's image, so that a policy trained here can play there and the other way round.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+
+from procurl.envs.minigrid.families import BITS, DYNAMIC
+from procurl.envs.minigrid.grid import (
+    DOOR,
+    OPEN,
+    ROW,
+    WALL,
+    State,
+    ahead,
+    carried,
+    colour_of,
+    look,
+    object_of,
+    state_of,
+)
+
+SIZE = 7
+OBS_SIZE = SIZE * SIZE * 3 + 1 + BITS.shape[1]
+ALL, NOT_FIRST, NOT_LAST = 0b1111111, 0b1111110, 0b0111111  # columns of a row, column vx in bit vx
+
+
+def observe(state: State) -> Array:
+    """f32[156]: (object, colour, state) of cell (vx, vy) at 3 (7 vx + vy), then the direction, then the skills."""
+    fx, fy = ahead(state.direction)
+    far = SIZE - 1 - jnp.arange(SIZE)[None, :]  # cells ahead
+    right = jnp.arange(SIZE)[:, None] - SIZE // 2  # cells to the right
+    x = state.agent % ROW + fx * far - fy * right
+    y = state.agent // ROW + fy * far + fx * right
+    code = look(state, x, y)  # i32[7, 7]
+
+    opaque = (code == WALL) | (object_of(code) == DOOR) & (state_of(code) != OPEN)
+    visible = in_sight(~opaque) | (state.family == DYNAMIC)  # that family sees through walls
+    code = jnp.where((far == 0) & (right == 0), carried(state), code)  # the agent sees what it holds at its own place
+    code = jnp.where(visible, code, 0)
+    image = jnp.stack([object_of(code), colour_of(code), state_of(code)], axis=-1)
+    return jnp.concatenate(
+        [
+            image.reshape(-1).astype(jnp.float32),
+            state.direction[None].astype(jnp.float32),
+            jnp.asarray(BITS)[state.family],
+        ]
+    )
+
+
+def in_sight(clear: Array) -> Array:
+    """Which cells the agent sees, bool[vx, vy], given which ones let sight pass.
+
+    MiniGrid's rule: row by row away from the agent, first rightwards and then leftwards, a cell that is seen and clear
+    lets its next neighbour in that sense be seen, and the two cells in the row beyond. In a row packed into an integer,
+    a run of clear cells fills in three steps, as carries do in an adder.
+    """
+    place = jnp.arange(SIZE)
+    clear_rows = jnp.sum(jnp.where(clear, 1 << place[:, None], 0), axis=0)  # i32[vy]
+    seen = jnp.int32(1 << SIZE // 2)  # the agent's own cell
+    rows = []
+    for vy in reversed(range(SIZE)):
+        clear_row = clear_rows[vy]
+        rightwards = fill(seen & clear_row, clear_row, 1) & NOT_LAST
+        seen = seen | rightwards << 1
+        leftwards = fill(seen & clear_row, clear_row, -1) & NOT_FIRST
+        seen = seen | leftwards >> 1
+        rows.append(seen)
+        seen = rightwards | rightwards << 1 | leftwards | leftwards >> 1
+    return (jnp.stack(rows[::-1])[None, :] >> place[:, None] & 1) == 1
+
+
+def fill(seen: Array, clear: Array, sense: int) -> Array:
+    """All clear cells that a run of clear cells joins to a seen one on its left (sense 1) or right (-1)."""
+    for distance in (1, 2, 4):
+        seen = seen | clear & shift(seen, sense * distance)
+        clear = clear & shift(clear, sense * distance)
+    return seen
+
+
+def shift(row: Array, by: int) -> Array:
+    return row << by & ALL if by > 0 else row >> -by
