@@ -110,7 +110,7 @@ def vandal(env, rng):
         return TOGGLE if rng.random() < 0.5 else PICK_UP
     if cell == "door" and front(env).is_open and rng.random() < 0.5:
         return TOGGLE
-    if box and env.carrying and rng.random() < 0.5:
+    if box and env.carrying and way_to_face(env, box) != "no way":  # with full hands
         return act_at(env, box, PICK_UP, rng)
     if box is None and find(env, "goal") and danger:
         return act_at(env, danger, FORWARD, rng)

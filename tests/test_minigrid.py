@@ -1,15 +1,35 @@
 """MiniG equals the public minigrid package: cell for cell, step for step, and in the distribution of its layouts."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
-from procurl.envs.minigrid.families import BLOCKED, CROSSING, DYNAMIC, FAMILIES, FOUR_ROOMS, PICKUP, UNLOCK
-from procurl.envs.minigrid.grid import State, play
+import procurl
+from procurl.envs.minigrid import MiniGrid
+from procurl.envs.minigrid.families import (
+    BITS,
+    BLOCKED,
+    CROSSING,
+    DYNAMIC,
+    FAMILIES,
+    FOUR_ROOMS,
+    PICKUP,
+    UNLOCK,
+    nearest_family,
+)
+from procurl.envs.minigrid.grid import BALL, BOX, DOOR, EMPTY, GOAL, GONE, KEY, LAVA, ROW, State, move_obstacles, play
+from procurl.envs.minigrid.pool import FAMILY_OF_SEED, FILE, SHARES, provenance
 from procurl.envs.minigrid.view import observe
+from procurl.types import Task
 
-players = pytest.importorskip("minigrid_players", reason="needs the minigrid package", exc_type=ImportError)
+package = pytest.importorskip(
+    "procurl.envs.minigrid.package", reason="needs the minigrid package", exc_type=ImportError
+)
+import minigrid_players as players  # noqa: E402
 
 ROOM_EVENTS = {
     "took key", "dropped key", "no room to drop", "door locked to open", "door stayed locked",
@@ -74,3 +94,192 @@ def test_equals_the_package_at_length(family):
     assert seen["steps"] >= 20_000 and seen["episodes"] >= 200
     missing = [e for e in {"solved", "cut", "cut and solved"} | EVENTS[family] if not seen[e]]
     assert not missing, f"never happened: {missing}, but {dict(seen)}"
+
+
+def tasks(families, seeds):
+    families, seeds = np.broadcast_arrays(families, seeds)
+    return Task(jnp.asarray(BITS[families]), jnp.asarray(seeds, jnp.int32), jnp.full(len(seeds), -1, jnp.int32))
+
+
+reset = jax.jit(jax.vmap(MiniGrid().reset))
+
+
+def test_the_pool_starts_as_the_package_does():
+    _, space = procurl.make("minigrid")
+    _, obs = reset(space.pool)
+    envs = {family: package.make(family) for family in range(6)}
+    for seed, family in enumerate(FAMILY_OF_SEED):
+        first, _ = envs[family].reset(seed=seed)
+        np.testing.assert_array_equal(obs[seed], package.observation(family, first), err_msg=f"seed {seed}")
+
+
+def test_the_pool_is_that_of_the_specification():
+    """Numbers that were measured with the released code, not with ours."""
+    _, space = procurl.make("minigrid")
+    counts = [int((np.asarray(space.pool.context) == BITS[f]).all(axis=1).sum()) for f in range(6)]
+    assert dict(zip(range(6), counts, strict=True)) == dict(SHARES) | {BLOCKED: 83}
+    state, obs = reset(space.pool)
+    image = np.asarray(obs)[:, :147].astype(int)
+    sums = {0: 125, 1: 125, 250: 189, 500: 88, 750: 57, 834: 68, 917: 117, 999: 57}
+    assert {seed: image[seed].sum() for seed in sums} == sums
+    view = image[917].reshape(7, 7, 3)[..., 0].T
+    np.testing.assert_array_equal(view[1], [0, 2, 2, 2, 2, 2, 4])
+    np.testing.assert_array_equal(view[6], [0, 2, 1, 1, 5, 1, 1])
+    assert int(state.agent[500]) == 6 + ROW * 12 and int(state.agent[999]) == 4 + ROW * 1
+    assert provenance()["minigrid"] >= "3.2"
+    assert FILE.stat().st_size < 20_000
+
+
+def test_a_seed_of_the_pool_means_its_layout_only_with_its_own_family():
+    pooled, other = reset(tasks(PICKUP, [834, 900]))[0], reset(tasks(BLOCKED, [834, 900]))[0]
+    assert int(pooled.agent[0]) == 1 + ROW * 3
+    assert (np.asarray(other.family) == BLOCKED).all() and (np.asarray(other.cells)[:, 3] != GONE).all()
+
+
+def features(state):
+    """What a layout is made of, as one label per property: the same for the package's and for ours."""
+    cell = {int(code): int(c) for c, code in zip(state.cells, state.codes, strict=True) if c != GONE}
+    of_kind = {}
+    for code, c in cell.items():
+        of_kind.setdefault(code & 15, (c, code >> 4 & 7))
+    labels = {"agent": int(state.agent), "direction": int(state.direction)}
+    if state.family == CROSSING:
+        lava = sorted(int(c) for c, code in zip(state.cells, state.codes, strict=True) if code == LAVA and c != GONE)
+        labels["river and opening"] = str(lava)
+    elif state.family == DYNAMIC:
+        balls = [int(c) for c in state.cells[:4]]
+        labels |= {f"ball {k}": c for k, c in enumerate(balls)}
+        labels["two balls meet"] = str(abs(balls[0] - balls[1])) if abs(balls[0] - balls[1]) in (1, ROW) else "no"
+    elif state.family == FOUR_ROOMS:
+        goal = cell[GOAL]
+        gaps = {int(c) for c, code in zip(state.cells, state.codes, strict=True) if code == EMPTY and c != GONE}
+        gaps = sorted(gaps | ({goal} if 9 in (goal % ROW, goal // ROW) else set()))  # a goal may fill a gap
+        labels |= {f"gap {k}": c for k, c in enumerate(gaps)}
+        labels |= {"goal x": goal % ROW, "goal y": goal // ROW, "agent": int(state.agent) % ROW}
+        labels |= {
+            "agent y": int(state.agent) // ROW,
+            "agent in a gap": int(state.agent) in gaps,
+            "goal in a gap": goal in gaps,
+        }
+        labels["same room"] = (goal % ROW > 9) == (labels["agent"] > 9), (goal // ROW > 9) == (labels["agent y"] > 9)
+    else:
+        door, key = of_kind[DOOR], of_kind[KEY]
+        assert door[1] == key[1]
+        labels |= {"door row": door[0] // ROW, "door colour": door[1], "key": key[0]}
+        before_door, apart = door[0] - 1, int(state.agent) - key[0]
+        labels["faces the wall beside the door"] = abs(int(state.agent) - before_door), labels["direction"] == 0
+        labels["beside the key"] = (apart, labels["direction"]) if abs(apart) in (1, ROW) else "no"
+        if BOX in of_kind:
+            labels |= {"box": of_kind[BOX][0], "box colour": of_kind[BOX][1]}
+        if BALL in of_kind:
+            assert of_kind[BALL][0] == before_door
+            labels |= {"ball colour": of_kind[BALL][1], "key to ball": key[0] - before_door}
+    return labels
+
+
+def our_layouts(family, n):
+    state, _ = reset(tasks(family, 1000 + np.arange(n)))
+    fields = [np.asarray(x) for x in state]
+    return [features(State(*(x[i] for x in fields))) for i in range(n)]
+
+
+def package_layouts(family, n):
+    env, rows = package.make(family), []
+    env.reset(seed=12345)
+    for _ in range(n):
+        # the grid alone: the observation is not asked for, which is most of a reset's time
+        env.agent_pos, env.agent_dir = (-1, -1), -1
+        env._gen_grid(env.width, env.height)
+        rows.append(features(State(**package.state_arrays(family, env))))
+    return rows
+
+
+def homogeneity(ours, theirs):
+    """p-value of the chi-square test that two samples have one distribution; rare labels are taken together."""
+    labels = sorted({*ours, *theirs}, key=str)
+    table = np.array([[sample.count(label) for label in labels] for sample in (ours, theirs)])
+    rare = table.sum(axis=0) < 10
+    if rare.any():
+        table = np.concatenate([table[:, ~rare], table[:, rare].sum(axis=1, keepdims=True)], axis=1)
+    table = table[:, table.sum(axis=0) > 0]
+    return 1.0 if table.shape[1] < 2 else stats.chi2_contingency(table).pvalue
+
+
+@by_family
+def test_layouts_are_distributed_as_the_package_s(family):
+    n = 3000
+    ours, theirs = our_layouts(family, n), package_layouts(family, n)
+    p = {name: homogeneity([row[name] for row in ours], [row[name] for row in theirs]) for name in theirs[0]}
+    assert min(p.values()) > 1e-4, p
+    if family == CROSSING:
+        assert len({row["river and opening"] for row in ours}) == 42
+    if family == BLOCKED:
+        assert len({row["box"] for row in ours}) == 20 and len({row["key"] for row in ours}) == 25
+
+
+def test_obstacles_move_as_the_package_s():
+    """From crowded places, where the order of the moves and the cells that are taken matter."""
+    n = 4000
+    env = package.make(DYNAMIC)
+    env.reset(seed=0)
+    balls = [(6, 7), (6, 6), (7, 6), (5, 6)]  # round the goal, with the agent beside them
+    places = []
+    for _ in range(n):
+        for x in range(1, 8):
+            for y in range(1, 8):
+                if (x, y) != (7, 7):
+                    env.grid.set(x, y, None)
+        for ball, place in zip(env.obstacles, balls, strict=True):
+            env.put_obj(ball, *place)
+        env.agent_pos, env.agent_dir, env.step_count = (5, 7), 3, 0
+        env.step(0)
+        places.append([int(b.cur_pos[0] + ROW * b.cur_pos[1]) for b in env.obstacles])
+    start = jax.tree.map(lambda x: x[0], reset(tasks(DYNAMIC, [250]))[0])
+    cells = start.cells.at[:4].set(jnp.array([x + ROW * y for x, y in balls]))
+    start = start._replace(cells=cells, agent=jnp.int32(5 + ROW * 7))
+    moved = jax.jit(jax.vmap(move_obstacles, (0, None)))(jax.random.split(jax.random.key(0), n), start)[:, :4]
+    moved, places = np.asarray(moved).tolist(), np.array(places).tolist()
+    for k in range(4):
+        assert homogeneity([m[k] for m in moved], [m[k] for m in places]) > 1e-4
+    assert homogeneity([str(m[:2]) for m in moved], [str(m[:2]) for m in places]) > 1e-4
+    assert all(len(set(m)) == 4 and 7 + ROW * 7 not in m and 5 + ROW * 7 not in m for m in moved)
+
+
+def test_an_enclosed_obstacle_stays():
+    start = jax.tree.map(lambda x: x[0], reset(tasks(DYNAMIC, [250]))[0])
+    cells = start.cells.at[:4].set(jnp.array([1 + ROW, 2 + ROW, 1 + ROW * 2, 2 + ROW * 2]))
+    moved = move_obstacles(jax.random.key(0), start._replace(cells=cells, agent=jnp.int32(7 + ROW)))
+    assert int(moved[0]) == 1 + ROW
+    assert not np.isin(np.asarray(moved[1:4]), np.asarray(cells[1:4])).all()
+
+
+def test_contexts_are_projected_to_the_nearest_family():
+    _, space = procurl.make("minigrid")
+    corners = jnp.array(list(itertools.product([0.0, 1.0], repeat=8)))
+    family = np.asarray(nearest_family(space.project(corners)))
+    counts = {f: int((family == f).sum()) for f in range(6)}
+    assert counts == {CROSSING: 104, DYNAMIC: 44, UNLOCK: 28, FOUR_ROOMS: 8, BLOCKED: 36, PICKUP: 36}
+    np.testing.assert_array_equal(space.project(jnp.asarray(BITS)), BITS)
+    rng = np.random.default_rng(0)
+    anywhere = rng.uniform(-0.5, 1.5, (500, 8)).astype(np.float32)
+    rounded = np.round(np.clip(anywhere, 0, 1))
+    nearest = [min(range(6), key=lambda f: np.sum((c - BITS[f]) ** 2)) for c in rounded]
+    np.testing.assert_array_equal(space.project(jnp.asarray(anywhere)), BITS[nearest])
+    np.testing.assert_array_equal(space.project(jnp.full(8, 0.5)), BITS[FOUR_ROOMS])  # a half rounds to even
+
+
+def test_the_setting_is_as_specified():
+    env, space = procurl.make("minigrid")
+    procurl.check_env(env, space, steps=100)
+    assert env.max_steps == 784 and env.truncates and env.obs_size == 156
+    assert space.value_range == (0.0, 1.0) and not space.fresh_seeds and space.n_pool == 1000
+    for sample, n in ((space.targets, 400), (space.held_out, 100), (space.sample_target(jax.random.key(0), 50), 50)):
+        np.testing.assert_array_equal(sample.context, np.tile(BITS[BLOCKED], (n, 1)))
+        assert len(np.unique(sample.seed)) == n and (np.asarray(sample.seed) >= 1000).all()
+    assert not np.isin(space.targets.seed, space.held_out.seed).any()
+    paper, release = procurl.preset("minigrid"), procurl.preset("minigrid", "release")
+    sizes = (256, 128, 64, 32)
+    assert paper.ppo == procurl.PPO(n_steps=25_600, batch_size=64, entropy=0.01, shared=sizes, separate=())
+    assert (release.ppo.shared, release.ppo.separate) == ((), sizes)
+    assert paper.evaluate_every * paper.ppo.n_steps == 102_400
+    assert procurl.make_teacher("procurl-target", space).beta == 110.0

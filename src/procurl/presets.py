@@ -75,7 +75,7 @@ MINIGRID_PPO = PPO(n_steps=25_600, batch_size=64, shared=(256, 128, 64, 32), sep
 MINIGRID = Setting(
     "MiniG, six MiniGrid missions; the target is to fetch the box behind a blocked door",
     steps=4_000_000,
-    seeds=10,
+    seeds=20,
     config=Config(ppo=MINIGRID_PPO, evaluate_every=4, evaluation_episodes=1),
     teachers={
         "procurl-unif": {"beta": 110.0},
