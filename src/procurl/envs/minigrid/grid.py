@@ -85,17 +85,21 @@ def move_obstacles(key: Array, state: State) -> Array:
     Only Dynamic Obstacles has any. MiniGrid draws cells until one is free; that is uniform over the free ones.
     """
     chance = jax.random.uniform(key, (N_OBSTACLES,))
-    dx, dy = jnp.arange(9) % 3 - 1, jnp.arange(9) // 3 - 1
-    moved = state
-    for k in range(N_OBSTACLES):
-        cell = moved.cells[k]
+    place = jnp.arange(9)
+    dx, dy = place % 3 - 1, place // 3 - 1
+
+    def move_one(cells: Array, x: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        k, cell, chance = x
         around = cell + dx + ROW * dy
-        free = (look(moved, around % ROW, around // ROW) == EMPTY) & (around != state.agent)
-        free = jnp.sum(jnp.where(free, 1 << jnp.arange(9), 0))
-        choice = random_bit(free, chance[k])
+        free = (look(state._replace(cells=cells), around % ROW, around // ROW) == EMPTY) & (around != state.agent)
+        free = jnp.sum(jnp.where(free, 1 << place, 0))
+        choice = random_bit(free, chance)
         target = jnp.where(free != 0, cell + choice % 3 - 1 + ROW * (choice // 3 - 1), cell)
-        moved = moved._replace(cells=jnp.where(jnp.arange(N_THINGS) == k, target, moved.cells))
-    return jnp.where(state.family == DYNAMIC, moved.cells, state.cells)
+        return jnp.where(jnp.arange(N_THINGS) == k, target, cells), None
+
+    order = jnp.arange(N_OBSTACLES)
+    moved, _ = jax.lax.scan(move_one, state.cells, (order, state.cells[:N_OBSTACLES], chance))
+    return jnp.where(state.family == DYNAMIC, moved, state.cells)
 
 
 def play(state: State, action: Array, moved: Array) -> tuple[State, Outcome]:

@@ -6,6 +6,7 @@ order of the numbers is that of MiniGrid's image, so that a policy trained here 
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -32,46 +33,42 @@ ALL, NOT_FIRST, NOT_LAST = 0b1111111, 0b1111110, 0b0111111  # columns of a row, 
 def observe(state: State) -> Array:
     """f32[156]: (object, colour, state) of cell (vx, vy) at 3 (7 vx + vy), then the direction, then the skills."""
     fx, fy = ahead(state.direction)
-    far = SIZE - 1 - jnp.arange(SIZE)[None, :]  # cells ahead
-    right = jnp.arange(SIZE)[:, None] - SIZE // 2  # cells to the right
+    far = SIZE - 1 - jnp.arange(SIZE)[:, None]  # cells ahead, of row vy
+    right = jnp.arange(SIZE)[None, :] - SIZE // 2  # cells to the right, of column vx
     x = state.agent % ROW + fx * far - fy * right
     y = state.agent // ROW + fy * far + fx * right
-    code = look(state, x, y)  # i32[7, 7]
+    code = look(state, x, y)
+    # At its own place the agent sees what it holds. (Nothing to hold and nothing to stand on blocks the sight.)
+    code = jnp.where((far == 0) & (right == 0), carried(state), code)
+    code = seen_of(code, everything=state.family == DYNAMIC).T  # i32[vx, vy]; that family sees through walls
 
-    opaque = (code == WALL) | (object_of(code) == DOOR) & (state_of(code) != OPEN)
-    visible = in_sight(~opaque) | (state.family == DYNAMIC)  # that family sees through walls
-    code = jnp.where((far == 0) & (right == 0), carried(state), code)  # the agent sees what it holds at its own place
-    code = jnp.where(visible, code, 0)
     image = jnp.stack([object_of(code), colour_of(code), state_of(code)], axis=-1)
-    return jnp.concatenate(
-        [
-            image.reshape(-1).astype(jnp.float32),
-            state.direction[None].astype(jnp.float32),
-            jnp.asarray(BITS)[state.family],
-        ]
-    )
+    rest = jnp.concatenate([state.direction[None].astype(jnp.float32), jnp.asarray(BITS)[state.family]])
+    return jnp.concatenate([image.reshape(-1).astype(jnp.float32), rest])
 
 
-def in_sight(clear: Array) -> Array:
-    """Which cells the agent sees, bool[vx, vy], given which ones let sight pass.
+def seen_of(code: Array, everything: Array) -> Array:
+    """The codes i32[vy, vx] as far as they are in sight, 0 elsewhere.
 
     MiniGrid's rule: row by row away from the agent, first rightwards and then leftwards, a cell that is seen and clear
     lets its next neighbour in that sense be seen, and the two cells in the row beyond. In a row packed into an integer,
     a run of clear cells fills in three steps, as carries do in an adder.
     """
     place = jnp.arange(SIZE)
-    clear_rows = jnp.sum(jnp.where(clear, 1 << place[:, None], 0), axis=0)  # i32[vy]
-    seen = jnp.int32(1 << SIZE // 2)  # the agent's own cell
-    rows = []
-    for vy in reversed(range(SIZE)):
-        clear_row = clear_rows[vy]
-        rightwards = fill(seen & clear_row, clear_row, 1) & NOT_LAST
+
+    def one_row(seen: Array, code: Array) -> tuple[Array, Array]:
+        opaque = (code == WALL) | (object_of(code) == DOOR) & (state_of(code) != OPEN)
+        clear = jnp.sum(jnp.where(opaque, 0, 1 << place))
+        rightwards = fill(seen & clear, clear, 1) & NOT_LAST
         seen = seen | rightwards << 1
-        leftwards = fill(seen & clear_row, clear_row, -1) & NOT_FIRST
+        leftwards = fill(seen & clear, clear, -1) & NOT_FIRST
         seen = seen | leftwards >> 1
-        rows.append(seen)
-        seen = rightwards | rightwards << 1 | leftwards | leftwards >> 1
-    return (jnp.stack(rows[::-1])[None, :] >> place[:, None] & 1) == 1
+        beyond = rightwards | rightwards << 1 | leftwards | leftwards >> 1
+        return beyond, jnp.where((seen >> place & 1 == 1) | everything, code, 0)
+
+    # A loop on purpose: of seven rows written out, the compiler makes one expression and computes it for each cell.
+    own_cell = jnp.int32(1 << SIZE // 2)
+    return jax.lax.scan(one_row, own_cell, code, reverse=True)[1]
 
 
 def fill(seen: Array, clear: Array, sense: int) -> Array:
