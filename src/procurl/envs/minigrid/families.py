@@ -46,6 +46,13 @@ def of_all(field: str) -> np.ndarray:
     return np.array([getattr(f, field) for f in FAMILIES], np.int32)
 
 
+def walls(family: int) -> np.ndarray:
+    """The cells of a family's board that are wall before anything stands on it, bool[x, y]."""
+    _, _, width, height, wall_x, wall_y, _ = FAMILIES[family]
+    x, y = np.meshgrid(np.arange(width), np.arange(height), indexing="ij")
+    return (x == 0) | (y == 0) | (x == width - 1) | (y == height - 1) | (x == wall_x) | (y == wall_y)
+
+
 def nearest_family(context: Array) -> Array:
     """i32[...] from f32[..., 8]: round every skill (half to even), then the family at the smallest distance."""
     gaps = jnp.round(context)[..., None, :] != BITS  # bool[..., 6, 8]

@@ -32,6 +32,7 @@ from procurl.envs.minigrid.families import (
     FOUR_ROOMS,
     PICKUP,
     UNLOCK,
+    walls,
 )
 from procurl.envs.minigrid.grid import EMPTY, GONE, N_THINGS, ROW, WALL
 
@@ -59,7 +60,7 @@ def state_arrays(family: int, env: MiniGridEnv) -> dict[str, np.ndarray]:
     shown = env.grid.encode().astype(int)  # [x, y, 3]
     codes = shown[..., 0] + 16 * shown[..., 1] + 128 * shown[..., 2]
     balls = [tuple(ball.cur_pos) for ball in getattr(env, "obstacles", [])]  # first, in the order in which they move
-    rest = np.argwhere(codes != bare_board(family)).tolist()
+    rest = np.argwhere(codes != np.where(walls(family), WALL, EMPTY)).tolist()
     places = [*balls, *[(x, y) for x, y in rest if (x, y) not in balls]]
     absent = N_THINGS - len(places)
     fields = {
@@ -71,14 +72,6 @@ def state_arrays(family: int, env: MiniGridEnv) -> dict[str, np.ndarray]:
         "steps": env.step_count,
     }
     return {name: np.array(value, np.int32) for name, value in fields.items()}
-
-
-def bare_board(family: int) -> np.ndarray:
-    """Walls alone, codes i[x, y]."""
-    _, _, width, height, wall_x, wall_y, _ = FAMILIES[family]
-    x, y = np.meshgrid(np.arange(width), np.arange(height), indexing="ij")
-    border = (x == 0) | (y == 0) | (x == width - 1) | (y == height - 1)
-    return np.where(border | (x == wall_x) | (y == wall_y), WALL, EMPTY)
 
 
 def _two_rooms(env_class: type[RoomGrid], placeholders: list[list[str]]) -> Callable[..., MiniGridEnv]:
