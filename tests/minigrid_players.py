@@ -8,6 +8,7 @@ import copy
 from collections import Counter, deque
 
 import numpy as np
+from minigrid.core.world_object import Ball, Door, Goal, Key, Lava, Wall
 
 from procurl.envs.minigrid import package
 from procurl.envs.minigrid.families import DYNAMIC, FAMILIES
@@ -138,25 +139,41 @@ PLAYERS = [
 ]
 
 
-def record(family, n_streams, n_steps, first_seed=0):
+def crowd(env, rng):
+    """Fill a board of two rooms up to eight things: keys and doors of all colours, walls, lava, and goals."""
+    for _ in range(5):
+        x, y = int(rng.integers(1, 12)), int(rng.integers(1, 6))
+        if env.grid.get(x, y) is not None or (x, y) == tuple(env.agent_pos) or x == 6:
+            continue
+        colour = rng.choice(package.COLOURS)
+        door = Door(colour, *[(True, False), (False, False), (False, True)][rng.integers(3)])
+        env.grid.set(
+            x, y, [Key(colour), Key(colour), Ball(colour), door, door, Wall(), Lava(), Goal()][rng.integers(8)]
+        )
+
+
+def record(family, n_streams, n_steps, first_seed=0, crowded=False):
     """Streams of play with the package: arrays [n_steps, n_streams, ...] of all that goes in and comes out.
 
     Each stream plays episodes of new seeds one after the other, each with the next player. Some episodes start near
     their end (in the package's own counter), so that all ways of being cut are met without idle hours.
     """
-    rows = [stream(family, n_steps, first_seed + s * 1000, s) for s in range(n_streams)]
+    rows = [stream(family, n_steps, first_seed + s * 1000, s, crowded) for s in range(n_streams)]
     data, seen = [row for row, _ in rows], sum((count for _, count in rows), Counter())
     return {
         name: np.stack([np.stack([step[name] for step in row]) for row in data], axis=1) for name in data[0][0]
     }, seen
 
 
-def stream(family, n_steps, seed, turn):
+def stream(family, n_steps, seed, turn, crowded=False):
     env, rng = package.make(family), np.random.default_rng([family, seed])
     limit, steps, seen, fresh = FAMILIES[family].max_steps, [], Counter(), True
     for _ in range(n_steps):
         if fresh:
             obs, _ = env.reset(seed=seed)
+            if crowded:
+                crowd(env, rng)
+                obs = env.gen_obs()
             player = PLAYERS[turn % len(PLAYERS)]
             if player is expert:  # more often than not its success shall fall on the very last step
                 env.step_count = limit - rehearsal(env, rng) if rng.random() < 0.7 else 0
@@ -214,6 +231,8 @@ def name_events(seen, action, ahead, hand, was, now, reward, terminated, truncat
         seen["carried ball"] += 1
     if was[1] != now[1]:
         seen[f"door {was[1]} to {now[1]}"] += 1
+    if action == TOGGLE and ahead == "door" and hand == "key" and was == now:
+        seen["wrong key"] += 1
     if action == TOGGLE and ahead == "door" and was[1] == "locked" == now[1]:
         seen["door stayed locked" + (" with a thing in hand" if hand != "empty" else "")] += 1
     if action == TOGGLE and was[2] and not now[2]:

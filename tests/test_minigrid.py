@@ -1,6 +1,7 @@
 """MiniG equals the public minigrid package: cell for cell, step for step, and in the distribution of its layouts."""
 
 import itertools
+from collections import Counter
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +37,7 @@ from procurl.envs.minigrid.grid import (
     move_obstacles,
     play,
 )
+from procurl.envs.minigrid.layouts import start_in_room
 from procurl.envs.minigrid.pool import FAMILY_OF_SEED, FILE, SHARES, provenance
 from procurl.envs.minigrid.render import render
 from procurl.envs.minigrid.view import observe
@@ -86,8 +88,8 @@ def replay(data):
     return jax.lax.scan(jax.vmap(step), first, data)[1]
 
 
-def check_equal(family, n_streams, n_steps, first_seed):
-    data, seen = players.record(family, n_streams, n_steps, first_seed)
+def check_equal(family, n_streams, n_steps, first_seed, crowded=False):
+    data, seen = players.record(family, n_streams, n_steps, first_seed, crowded)
     ours = [np.asarray(x) for x in replay(data)]
     for name, x in zip(("before", "after", "reward", "terminated", "truncated"), ours, strict=True):
         wrong = np.argwhere(x != data[name])
@@ -101,6 +103,12 @@ def test_equals_the_package(family):
     assert seen["steps"] >= 2000 and seen["episodes"] >= 20
     missing = [e for e in EVENTS[family] if not seen[e]]
     assert not missing, f"never happened: {missing}, but {dict(seen)}"
+
+
+def test_equals_the_package_on_boards_that_no_family_has():
+    """Several keys and doors of all colours and states, walls anywhere: rules that the six families hardly try."""
+    seen = check_equal(PICKUP, n_streams=30, n_steps=120, first_seed=0, crowded=True)
+    assert all(seen[e] for e in ("wrong key", "died at lava", "hands were full", "solved")), dict(seen)
 
 
 @pytest.mark.slow
@@ -231,6 +239,29 @@ def test_layouts_are_distributed_as_the_package_s(family):
         assert len({row["river and opening"] for row in ours}) == 42
     if family == BLOCKED:
         assert len({row["box"] for row in ours}) == 20 and len({row["key"] for row in ours}) == 25
+
+
+@pytest.mark.parametrize("family", [UNLOCK, BLOCKED], ids=["unlock", "blocked-unlock-pickup"])
+def test_starts_in_a_room_are_exactly_the_allowed_ones(family):
+    """Of all (cell, direction) each allowed one has the same share, against a slow list of them."""
+    n = 20_000
+    chance = (jnp.arange(n) + 0.5) / n
+    for row, key_place in itertools.product(range(5), (0, 7, 14, 19, 20, 24)):
+        if family == BLOCKED and key_place == 4 + 5 * row:
+            continue
+        before_door, key = (5, 1 + row), (1 + key_place % 5, 1 + key_place // 5)
+        things = {key} | ({before_door} if family == BLOCKED else set())
+        allowed = set()
+        for x, y, d in itertools.product(range(1, 6), range(1, 6), range(4)):
+            front = (x + players.STEPS[d][0], y + players.STEPS[d][1])
+            if (x, y) not in things and front not in things | {(6, 1 + row)}:
+                allowed.add((x, y, d))
+        bits = [sum(1 << x - 1 + 5 * (y - 1) for x, y in cells) for cells in (things, [before_door])]
+        place, direction = jax.vmap(start_in_room, (None, None, 0))(*map(jnp.int32, bits), chance)
+        starts = list(zip((1 + place % 5).tolist(), (1 + place // 5).tolist(), direction.tolist(), strict=True))
+        count = Counter(starts)
+        assert set(count) == allowed
+        assert max(count.values()) - min(count.values()) <= 2
 
 
 def test_obstacles_move_as_the_package_s():

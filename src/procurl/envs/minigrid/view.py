@@ -27,7 +27,6 @@ from procurl.envs.minigrid.grid import (
 
 SIZE = 7
 OBS_SIZE = SIZE * SIZE * 3 + 1 + BITS.shape[1]
-ALL, NOT_FIRST, NOT_LAST = 0b1111111, 0b1111110, 0b0111111  # columns of a row, column vx in bit vx
 
 
 def observe(state: State) -> Array:
@@ -51,17 +50,18 @@ def seen_of(code: Array, everything: Array) -> Array:
     """The codes i32[vy, vx] as far as they are in sight, 0 elsewhere.
 
     MiniGrid's rule: row by row away from the agent, first rightwards and then leftwards, a cell that is seen and clear
-    lets its next neighbour in that sense be seen, and the two cells in the row beyond. In a row packed into an integer,
-    a run of clear cells fills in three steps, as carries do in an adder.
+    lets its next neighbour in that sense be seen, and the two cells in the row beyond. In a row packed into an integer
+    (column vx in bit vx), a run of clear cells fills in three steps, as carries do in an adder; bits beyond the view
+    are never clear, and so lead nowhere.
     """
     place = jnp.arange(SIZE)
 
     def one_row(seen: Array, code: Array) -> tuple[Array, Array]:
         opaque = (code == WALL) | (object_of(code) == DOOR) & (state_of(code) != OPEN)
         clear = jnp.sum(jnp.where(opaque, 0, 1 << place))
-        rightwards = fill(seen & clear, clear, 1) & NOT_LAST
+        rightwards = fill(seen & clear, clear, 1)
         seen = seen | rightwards << 1
-        leftwards = fill(seen & clear, clear, -1) & NOT_FIRST
+        leftwards = fill(seen & clear, clear, -1)
         seen = seen | leftwards >> 1
         beyond = rightwards | rightwards << 1 | leftwards | leftwards >> 1
         return beyond, jnp.where((seen >> place & 1 == 1) | everything, code, 0)
@@ -80,4 +80,4 @@ def fill(seen: Array, clear: Array, sense: int) -> Array:
 
 
 def shift(row: Array, by: int) -> Array:
-    return row << by & ALL if by > 0 else row >> -by
+    return row << by if by > 0 else row >> -by
