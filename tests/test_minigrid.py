@@ -300,6 +300,15 @@ def test_an_enclosed_obstacle_stays():
     assert not np.isin(np.asarray(moved[1:4]), np.asarray(cells[1:4])).all()
 
 
+def test_loops_written_out_for_accelerators_give_the_same(monkeypatch):
+    state, obs = reset(procurl.make("minigrid")[1].pool)
+    keys = jax.random.split(jax.random.key(0), len(obs))
+    moved = jax.vmap(move_obstacles)(keys, state)
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, cpu, default: default(*args))
+    np.testing.assert_array_equal(jax.vmap(observe)(state), obs)
+    np.testing.assert_array_equal(jax.vmap(move_obstacles)(keys, state), moved)
+
+
 def test_contexts_are_projected_to_the_nearest_family():
     _, space = procurl.make("minigrid")
     corners = jnp.array(list(itertools.product([0.0, 1.0], repeat=8)))

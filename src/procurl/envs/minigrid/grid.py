@@ -1,7 +1,7 @@
 """The rules of the grid: what stands where, and what an action does. MiniGrid's own, cell for cell.
 
 There is no array of cells. A board is the family's walls plus at most eight things, each with a cell and a code; to
-look at a cell is to compare eight numbers. So a state is twenty small integers, nothing is ever scattered or gathered,
+look at a cell is to compare eight numbers. So a state is twenty small integers, no cell is ever scattered or gathered,
 and a batch of thousands of boards runs as plain vector arithmetic.
 """
 
@@ -15,6 +15,7 @@ from jax import Array
 
 from procurl.envs.minigrid.draws import random_bit
 from procurl.envs.minigrid.families import DYNAMIC, UNLOCK, of_all
+from procurl.envs.minigrid.loops import short_scan
 
 LEFT, RIGHT, FORWARD, PICK_UP, DROP, TOGGLE, DONE = range(7)
 
@@ -98,7 +99,7 @@ def move_obstacles(key: Array, state: State) -> Array:
         return jnp.where(jnp.arange(N_THINGS) == k, target, cells), None
 
     order = jnp.arange(N_OBSTACLES)
-    moved, _ = jax.lax.scan(move_one, state.cells, (order, state.cells[:N_OBSTACLES], chance))
+    moved, _ = short_scan(move_one, state.cells, (order, state.cells[:N_OBSTACLES], chance))
     return jnp.where(state.family == DYNAMIC, moved, state.cells)
 
 

@@ -34,7 +34,7 @@ from procurl.envs.minigrid.grid import (
 )
 
 CORNER, GOAL_CELL = 1 + ROW, 7 + ROW * 7  # start and goal of the two families on a board of 9 x 9
-RIGHT_DOOR_X, ROOM = 6, 5  # of the two rooms of 5 x 5; the second begins right of the door
+DOOR_X, ROOM = 6, 5  # of the two rooms of 5 x 5; the second begins right of the door
 
 # A room's 25 cells as bits of a word: cell (x, y) is bit (x - 1) + 5 (y - 1).
 WHOLE_ROOM = 2**25 - 1
@@ -110,8 +110,8 @@ def rooms(chance: Array, family: Array) -> tuple[Array, ...]:
     def cell(place: Array, x: int = 1) -> Array:
         return x + place % ROOM + ROW * (1 + place // ROOM)
 
-    door = RIGHT_DOOR_X + ROW * (1 + row)
-    box = jnp.where(family == UNLOCK, GONE, cell(box_place, RIGHT_DOOR_X + 1))
+    door = DOOR_X + ROW * (1 + row)
+    box = jnp.where(family == UNLOCK, GONE, cell(box_place, DOOR_X + 1))
     ball = jnp.where(family == BLOCKED, door - 1, GONE)
     codes = [DOOR + 128 * LOCKED + door_colour, KEY + door_colour, BOX + box_colour, BALL + ball_colour]
     return things(cell(agent), direction, [door, cell(key_place), box, ball], codes)

@@ -6,7 +6,6 @@ order of the numbers is that of MiniGrid's image, so that a policy trained here 
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -24,6 +23,7 @@ from procurl.envs.minigrid.grid import (
     object_of,
     state_of,
 )
+from procurl.envs.minigrid.loops import short_scan
 
 SIZE = 7
 OBS_SIZE = SIZE * SIZE * 3 + 1 + BITS.shape[1]
@@ -66,9 +66,8 @@ def seen_of(code: Array, everything: Array) -> Array:
         beyond = rightwards | rightwards << 1 | leftwards | leftwards >> 1
         return beyond, jnp.where((seen >> place & 1 == 1) | everything, code, 0)
 
-    # A loop on purpose: of seven rows written out, the compiler makes one expression and computes it for each cell.
     own_cell = jnp.int32(1 << SIZE // 2)
-    return jax.lax.scan(one_row, own_cell, code, reverse=True)[1]
+    return short_scan(one_row, own_cell, code, reverse=True)[1]
 
 
 def fill(seen: Array, clear: Array, sense: int) -> Array:
