@@ -5,7 +5,8 @@
 
 Both play the pool's tasks with random actions and reset whenever an episode ends, pinned to the same core, several
 times in turn; the median of the turns counts. Ours plays 1024 environments in a compiled loop that resets inside, as
-training does; the package plays one of each family, 1 step in 6 each, as fast as a plain Python loop can drive it.
+training does, and takes the same time for every family; the package plays one environment of each family in turn, as
+fast as a plain Python loop can drive it.
 `--device gpu` measures ours alone.
 """
 
