@@ -25,6 +25,7 @@ class Setting:
     config: Config
     teachers: dict[str, dict[str, Any]] = field(default_factory=dict)  # strategy -> hyper-parameters
     release: dict[str, dict[str, Any]] = field(default_factory=dict)  # what the released code changes
+    release_config: Config | None = None  # the student of the released code, where it is another one
 
 
 POINT_MASS = Setting(
@@ -69,6 +70,32 @@ MAZE = Setting(
     },
 )
 
+# 25,600 steps an update; evaluated every 4 updates on 100 layouts that nobody trains on
+MINIGRID_PPO = PPO(n_steps=25_600, batch_size=64, shared=(256, 128, 64, 32), separate=())
+MINIGRID = Setting(
+    "MiniG, six MiniGrid missions; the target is to fetch the box behind a blocked door",
+    steps=4_000_000,
+    seeds=20,
+    config=Config(ppo=MINIGRID_PPO, evaluate_every=4, evaluation_episodes=1),
+    teachers={
+        "procurl-unif": {"beta": 110.0},
+        "procurl-target": {"beta": 110.0},
+        "spdl": {"v_lb": 0.5, "epsilon": 0.2},
+        "currot": {"v_lb": 0.4, "epsilon": 1.5},
+        "plr": {"rho": 0.5, "beta": 0.1},
+        "gradient": {"n_stages": 7, "max_steps_per_stage": 450_000, "threshold": 0.4},
+    },
+    release={
+        "procurl-target": {"pairing": "max", "resample_targets": True},
+        "spdl": {"target": "uniform"},
+        "currot": {"epsilon": 0.2},
+        "plr": {"score": "signed_gae"},
+    },
+    release_config=Config(  # two networks where the paper has one
+        ppo=replace(MINIGRID_PPO, shared=(), separate=(256, 128, 64, 32)), evaluate_every=4, evaluation_episodes=1
+    ),
+)
+
 
 def _named(family: Setting, detail: str, **config: Any) -> Setting:
     return replace(family, summary=f"{family.summary}, {detail}", config=replace(family.config, **config))
@@ -83,6 +110,7 @@ SETTINGS: dict[str, Setting] = {
     "maze-1t": _named(MAZE, "one target: the far corner with the smallest tolerance (extra)"),
     "maze-1g": _named(MAZE, "goals anywhere with tolerances near 0.06 (extra)"),
     "maze-2g": _named(MAZE, "goals anywhere with tolerances near 0.06 or 0.12 (extra)"),
+    "minigrid": MINIGRID,
 }
 
 TEACHERS: dict[str, str] = {
@@ -100,7 +128,8 @@ TEACHERS: dict[str, str] = {
 def preset(setting: str, variant: str = "paper") -> Config:
     """The student's and the loop's settings for a benchmark setting."""
     _require_variant(variant)
-    return named_setting(setting).config  # paper and release agree on the student in every setting so far
+    row = named_setting(setting)
+    return (row.release_config if variant == "release" else None) or row.config
 
 
 def teacher_preset(teacher: str, setting: str | None, variant: str = "paper") -> dict[str, Any]:

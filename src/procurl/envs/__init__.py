@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from procurl.config import checked_fields
-from procurl.envs import maze, point_mass
+from procurl.envs import maze, minigrid, point_mass
 from procurl.errors import unknown_name
 from procurl.types import Env, TaskSpace
 
@@ -20,6 +20,7 @@ SETTINGS: dict[str, tuple[type, Callable[..., TaskSpace]]] = {
     "maze-1t": (maze.Maze, partial(maze.space, "1t")),
     "maze-1g": (maze.Maze, partial(maze.space, "1g")),
     "maze-2g": (maze.Maze, partial(maze.space, "2g")),
+    "minigrid": (minigrid.MiniGrid, minigrid.space),
 }
 
 
