@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 import procurl
 
 procurl.use_cores(2, device="cpu")
@@ -10,3 +12,14 @@ procurl.use_cores(2, device="cpu")
 # Most of the suite's time is compilation, and many tests compile the same program: workers share a cache.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".xla-cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+
+
+@pytest.fixture(autouse=True)
+def few_programs():
+    """A process may have some 65,000 memory mappings, and every compiled program takes hundreds."""
+    yield
+    mappings = Path("/proc/self/maps")
+    if mappings.exists() and mappings.read_bytes().count(b"\n") > 30_000:
+        import jax
+
+        jax.clear_caches()

@@ -41,7 +41,7 @@ class Engine:
         self.world = jax.device_put((env, teacher), NamedSharding(mesh, SHARED))
         keys = jax.vmap(jax.random.key)(jnp.array(padded, jnp.uint32))
         self.keys = jax.device_put(keys, NamedSharding(mesh, PER_SEED))
-        self._program = _program(config, mesh)
+        self._program = _program(config, mesh, jax.tree.structure(self.world))
 
     def begin(self) -> Carry:
         return self._program.begin(self.keys, None, 0, self.world)
@@ -97,8 +97,11 @@ class Program(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def _program(config: Config, mesh: Mesh) -> Program:
-    """One set of compiled functions per config and devices: a second run of the same shape compiles nothing."""
+def _program(config: Config, mesh: Mesh, kind: Any) -> Program:
+    """One set of compiled functions per config, devices and kind of world: a second such run compiles nothing.
+
+    Few are kept: a CPU program takes hundreds of memory mappings, and a process may only have so many.
+    """
 
     def begin(key: Array, _: None, t: Array, world: Any) -> Carry:
         env, teacher = world
