@@ -60,7 +60,8 @@ def tiny_world(setting, teacher):
 
 
 PAIRS = [(s, t) for s in sorted(procurl.SETTINGS) for t in sorted(procurl.TEACHERS)]
-FAST = [pair for pair in PAIRS if pair[0] == "point-mass-2g" or pair == ("maze-plane", "procurl-target")]
+FAST = [pair for pair in PAIRS if pair[0] == "point-mass-2g" and pair[1] != "currot"]  # that one compiles for long
+FAST.append(("maze-plane", "procurl-target"))
 
 
 @pytest.mark.parametrize(

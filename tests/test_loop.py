@@ -76,7 +76,9 @@ def only(result, row):
     )
 
 
-@pytest.mark.parametrize("teacher", sorted(procurl.TEACHERS))
+@pytest.mark.parametrize(
+    "teacher", [pytest.param(t, marks=pytest.mark.slow) if t == "currot" else t for t in sorted(procurl.TEACHERS)]
+)
 def test_a_seed_alone_equals_the_seed_in_company(teacher):
     """Over two devices with padding: five seeds, of which the last is also run alone."""
     assert_same_up_to_rounding(only(run(teacher, seeds=range(3, 8)), 4), run(teacher, seeds=[7]))

@@ -263,9 +263,9 @@ SMALLER = {
 
 
 def pair(name, setting):
-    """CURROT takes half a minute to compile, anew for every setting: the extra ones wait for the slow tests."""
-    extra = setting not in ("point-mass-1t", "point-mass-2g", "maze-plane")
-    return pytest.param(name, setting, marks=[pytest.mark.slow] if name == "currot" and extra else [])
+    """CURROT takes half a minute to compile, anew for every setting: all but one wait for the slow tests."""
+    waits = name == "currot" and setting != "point-mass-2g"
+    return pytest.param(name, setting, marks=[pytest.mark.slow] if waits else [])
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,9 @@ def test_every_teacher_keeps_the_contract(name, setting):
     procurl.check_teacher(procurl.make_teacher(name, procurl.make(setting)[1], **SMALLER.get(name, {})))
 
 
-@pytest.mark.parametrize("name", sorted(procurl.TEACHERS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "currot" else n for n in sorted(procurl.TEACHERS)]
+)
 def test_contract_holds_for_degenerate_pools(name):
     for n_pool, identical in ((1, True), (5, True), (3, False)):
         space = small_space(n_pool=n_pool, n_targets=2, identical_targets=identical)
