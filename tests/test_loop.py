@@ -46,7 +46,12 @@ def assert_same(a, b):
         np.testing.assert_array_equal(a.params[name], b.params[name], err_msg=name)
 
 
-@pytest.mark.parametrize("teacher", sorted(procurl.TEACHERS))
+def fast(*names):
+    """All teachers, of which only these are in the fast tests: every one compiles anew."""
+    return [t if t in names else pytest.param(t, marks=pytest.mark.slow) for t in sorted(procurl.TEACHERS)]
+
+
+@pytest.mark.parametrize("teacher", fast(*(set(procurl.TEACHERS) - {"currot"})))
 def test_the_same_seed_gives_bitwise_the_same_run(teacher):
     assert_same(run(teacher), run(teacher))
 
@@ -76,9 +81,7 @@ def only(result, row):
     )
 
 
-@pytest.mark.parametrize(
-    "teacher", [pytest.param(t, marks=pytest.mark.slow) if t == "currot" else t for t in sorted(procurl.TEACHERS)]
-)
+@pytest.mark.parametrize("teacher", fast("procurl-target", "plr"))
 def test_a_seed_alone_equals_the_seed_in_company(teacher):
     """Over two devices with padding: five seeds, of which the last is also run alone."""
     assert_same_up_to_rounding(only(run(teacher, seeds=range(3, 8)), 4), run(teacher, seeds=[7]))
