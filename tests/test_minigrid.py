@@ -97,12 +97,16 @@ def check_equal(family, n_streams, n_steps, first_seed, crowded=False):
     return seen
 
 
+def assert_every_event(family, seen):
+    missing = [e for e in EVENTS[family] if not seen[e]]
+    assert not missing, f"never happened: {missing}, but {dict(seen)}"
+
+
 @by_family
 def test_equals_the_package(family):
     seen = check_equal(family, n_streams=20, n_steps=120, first_seed=0)
     assert seen["steps"] >= 2000 and seen["episodes"] >= 20
-    missing = [e for e in EVENTS[family] if not seen[e]]
-    assert not missing, f"never happened: {missing}, but {dict(seen)}"
+    assert_every_event(family, seen)
 
 
 def test_equals_the_package_on_boards_that_no_family_has():
@@ -116,8 +120,7 @@ def test_equals_the_package_on_boards_that_no_family_has():
 def test_equals_the_package_at_length(family):
     seen = check_equal(family, n_streams=200, n_steps=150, first_seed=1_000_000)
     assert seen["steps"] >= 20_000 and seen["episodes"] >= 200
-    missing = [e for e in EVENTS[family] if not seen[e]]
-    assert not missing, f"never happened: {missing}, but {dict(seen)}"
+    assert_every_event(family, seen)
 
 
 def tasks(families, seeds):

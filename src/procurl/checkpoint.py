@@ -177,14 +177,15 @@ def _to_go_on_with(folder: Path, config: dict[str, Any], resume: Resume) -> Chec
     if resume != "auto":
         differences = [d for d in differences if d[0] != "steps"]
     if differences:
-        lines = "\n".join(f"  {name}: {there!r} there, {here!r} here" for name, there, here in differences)
         steps_alone = [name for name, *_ in differences] == ["steps"]
         advice = (
             f"`procurl resume {folder} --steps MORE` trains further."
             if steps_alone
             else "Choose another folder, or start anew with --fresh (resume='never'), which moves that run aside."
         )
-        raise RunFolderError(f"{folder} holds another run; nothing was changed. It differs:\n{lines}\n{advice}")
+        raise RunFolderError(
+            f"{folder} holds another run; nothing was changed. It differs:\n{listed(differences)}\n{advice}"
+        )
     if config["steps"] < found.steps_done:
         raise ConfigError(
             f"steps = {config['steps']:,}: the run in {folder} has already played {found.steps_done:,}; expected more"
@@ -307,3 +308,7 @@ def differing(there: Any, here: Any, name: str = "") -> list[tuple[str, Any, Any
         parts = [differing(there.get(k), here.get(k), f"{name}.{k}" if name else k) for k in names]
         return [difference for part in parts for difference in part]
     return [] if there == here else [(name, there, here)]
+
+
+def listed(differences: list[tuple[str, Any, Any]]) -> str:
+    return "\n".join(f"  {name}: {there!r} there, {here!r} here" for name, there, here in differences)

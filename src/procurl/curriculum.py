@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -28,19 +28,12 @@ from jax import Array
 
 from procurl.errors import CheckpointError, ConfigError
 from procurl.hostcall import call_on_host
+from procurl.integrations.tasks import HostTask
 from procurl.provenance import describe_teacher
 from procurl.state import load_state, read_notes, save_state
 from procurl.types import Episodes, Task, Teacher
 
 Value = Callable[[Task], Any]
-
-
-class HostTask(NamedTuple):
-    """The NumPy twin of one `procurl.Task`."""
-
-    context: np.ndarray  # f32[d]
-    seed: int
-    row: int
 
 
 class Curriculum:
@@ -175,7 +168,7 @@ class Curriculum:
         self._row = self._n_open
 
     def _find(self, task: HostTask | Task) -> int:
-        context, seed, row = np.asarray(task.context, np.float32), int(task.seed), int(task.row)
+        context, seed, row = np.asarray(task.context, np.float32), task.seed, int(task.row)
         e = self._episodes
         same = self._handed & ~e.finished & (e.task.seed == seed) & (e.task.row == row)
         candidates = np.flatnonzero(same & (e.task.context == context).all(axis=1))
@@ -224,15 +217,16 @@ class Curriculum:
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file. One that belongs to another teacher, space or seed is refused."""
-        from procurl.checkpoint import differing
+        from procurl.checkpoint import differing, listed
 
         there = json.loads(read_notes(path).get("curriculum", "null"))
         if not isinstance(there, dict):
             raise CheckpointError(f"{path} holds no curriculum")
         differences = differing(there, self._description())
         if differences:
-            lines = "\n".join(f"  {name}: {a!r} there, {b!r} here" for name, a, b in differences)
-            raise CheckpointError(f"{path} is of another curriculum; nothing was loaded. It differs:\n{lines}")
+            raise CheckpointError(
+                f"{path} is of another curriculum; nothing was loaded. It differs:\n{listed(differences)}"
+            )
         self.load_state_dict(load_state(path, like=self.state_dict()))
 
     def _description(self) -> dict[str, Any]:

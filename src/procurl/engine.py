@@ -23,6 +23,7 @@ from procurl.config import Config
 from procurl.evaluate import Scores, evaluate
 from procurl.loop import Carry
 from procurl.record import Trace
+from procurl.state import raw
 from procurl.students.critic import StudentCritic
 from procurl.types import Env, TaskSpace, Teacher
 
@@ -79,12 +80,7 @@ class Engine:
 
     def to_host(self, tree: Any) -> Any:
         """As NumPy arrays, padding seeds left out."""
-
-        def fetched(x: Any) -> np.ndarray:
-            is_key = jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-            return np.asarray(jax.random.key_data(x) if is_key else x)[: self.n_seeds]
-
-        return jax.tree.map(fetched, tree)
+        return jax.tree.map(lambda x: np.asarray(raw(x))[: self.n_seeds], tree)
 
 
 class Program(NamedTuple):

@@ -67,7 +67,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str
 def named(tree: Any) -> dict[str, np.ndarray]:
     """A tree's leaves by their path: "teacher.log_weights", "envs.task.context", ..."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {_name(path): np.asarray(_raw(leaf)) for path, leaf in paths}
+    return {_name(path): np.asarray(raw(leaf)) for path, leaf in paths}
 
 
 def arranged(tensors: dict[str, np.ndarray], like: Any, where: str) -> Any:
@@ -80,14 +80,13 @@ def arranged(tensors: dict[str, np.ndarray], like: Any, where: str) -> Any:
         raise CheckpointError(f"{where} is of another kind of run: it {what}")
     leaves = []
     for name, leaf in expected.items():
-        tensor, raw = tensors[name], jax.eval_shape(_raw, leaf)
-        if (tensor.shape, tensor.dtype) != (raw.shape, raw.dtype):
+        tensor, plain = tensors[name], jax.eval_shape(raw, leaf)
+        if (tensor.shape, tensor.dtype) != (plain.shape, plain.dtype):
             raise CheckpointError(
                 f"{where} is of another kind of run: {name} is {tensor.dtype}{list(tensor.shape)} there, expected "
-                f"{raw.dtype}{list(raw.shape)}"
+                f"{plain.dtype}{list(plain.shape)}"
             )
-        is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        leaves.append(jax.random.wrap_key_data(jax.numpy.asarray(tensor)) if is_key else tensor)
+        leaves.append(jax.random.wrap_key_data(jax.numpy.asarray(tensor)) if _is_key(leaf) else tensor)
     return jax.tree.unflatten(structure, leaves)
 
 
@@ -95,9 +94,13 @@ def _name(path: Any) -> str:
     return ".".join(str(getattr(p, "name", getattr(p, "key", getattr(p, "idx", p)))) for p in path) or "state"
 
 
-def _raw(leaf: Any) -> Any:
-    is_key = hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return jax.random.key_data(leaf) if is_key else leaf
+def raw(leaf: Any) -> Any:
+    """A random key as plain numbers, anything else as it is."""
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _is_key(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and bool(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def _digest(tensors: dict[str, np.ndarray]) -> str:

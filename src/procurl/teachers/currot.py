@@ -161,9 +161,11 @@ class CURROT:
 
 def once_if(due: Array, update: Callable[[CurrotState], CurrotState], state: CurrotState) -> CurrotState:
     """`update(state)` if it is due. Unlike `lax.cond`, nothing is computed under `vmap` where it is due for no seed."""
-    return jax.lax.while_loop(lambda carry: carry[0], lambda carry: (jnp.bool_(False), update(carry[1])), (due, state))[
-        1
-    ]
+
+    def step(carry: tuple[Array, CurrotState]) -> tuple[Array, CurrotState]:
+        return jnp.bool_(False), update(carry[1])
+
+    return jax.lax.while_loop(lambda carry: carry[0], step, (due, state))[1]
 
 
 def candidates(key: Array, particles: Array, aim: Array, valid: Array, radius: Array, n: int) -> tuple[Array, Array]:
