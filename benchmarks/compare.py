@@ -35,9 +35,11 @@ def main() -> None:
     parser.add_argument(
         "--teachers", nargs="+", default=[*presets.TEACHERS, "procurl-target:release"], help="NAME or NAME:VARIANT"
     )
+    parser.add_argument("--student", choices=presets.VARIANTS, default="paper", help="whose network")
     parser.add_argument("--seeds", type=int, help="default: the paper's number")
     parser.add_argument("--steps", type=step_count, help="default: the paper's number")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--runs", type=Path, help="keep the runs here: a strategy that was cut off goes on")
     parser.add_argument("--device", choices=["cpu", "gpu"])
     parser.add_argument("--images", type=Path, help="with --draw: also a picture of each strategy's contexts, here")
     parser.add_argument("--draw", action="store_true", help="only draw the files that are there")
@@ -53,8 +55,10 @@ def main() -> None:
 
 def compare(setting: str, args: argparse.Namespace) -> None:
     """Run every strategy and add it to the files, so that a cut comparison keeps what it has and can be completed."""
+    from procurl.progress import ProgressLine  # imports JAX, which must come after use_cores
+
     env, space = procurl.make(setting)
-    config = procurl.preset(setting)
+    config = procurl.preset(setting, args.student)
     paper = presets.named_setting(setting)
     n_seeds, steps = args.seeds or paper.seeds, args.steps or paper.steps
     summary = {"setting": setting, "seeds": n_seeds, "date": time.strftime("%Y-%m-%d"), "teachers": {}}
@@ -73,7 +77,9 @@ def compare(setting: str, args: argparse.Namespace) -> None:
         strategy, _, variant = name.partition(":")
         teacher = procurl.make_teacher(strategy, space, variant=variant or "paper")
         began = time.perf_counter()
-        result = procurl.train(env, teacher, config, seeds=n_seeds, steps=steps)
+        folder = args.runs and args.runs / f"{args.name}-{setting}-{name.replace(':', '-')}"
+        with ProgressLine(f"{setting} {name}") as progress:
+            result = procurl.train(env, teacher, config, seeds=n_seeds, steps=steps, out=folder, callback=progress)
         summary |= {"steps": result.steps.tolist(), "provenance": result.provenance, "space": result.config["space"]}
         summary["n_steps"] = config.ppo.n_steps
         summary["teachers"][name] = row(result) | {"wall_seconds": round(time.perf_counter() - began, 1)}

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -275,6 +274,7 @@ def test_ctrl_c_keeps_what_was_done(tmp_path):
         """
         import os, signal, sys
         import procurl
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits "ignore"
         env, space = procurl.make("point-mass-1t")
         count = 0
         def interrupt_third(progress):
@@ -287,14 +287,14 @@ def test_ctrl_c_keeps_what_was_done(tmp_path):
             procurl.train(env, procurl.IID(space), config, steps=10**9, out=sys.argv[1], callback=interrupt_third)
         except KeyboardInterrupt:
             print("interrupted")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "the handler is put back"
         """
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "run")], capture_output=True, text=True, timeout=300,
         env={**os.environ, "JAX_PLATFORMS": "cpu"},
     )  # fmt: skip
-    assert done.stdout.strip() == "interrupted", done.stderr
+    assert done.stdout.strip() == "interrupted" and done.returncode == 0, done.stderr
     result = procurl.load_result(tmp_path / "run")
     assert result.status == "interrupted" and len(result.steps) == 4
     assert result.trace["started"].shape[1] == 4
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "the handler is put back"
