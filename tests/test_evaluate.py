@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import procurl
-from procurl.evaluate import evaluate
+from procurl.evaluation import evaluate
 from procurl.students import nets
 
 

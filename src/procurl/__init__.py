@@ -28,12 +28,13 @@ _HOME = {
     "Config": "procurl.config",
     "PPO": "procurl.config",
     "train": "procurl.loop",
-    "evaluate": "procurl.evaluate",
+    "evaluate": "procurl.evaluation",
     "Progress": "procurl.record",
     "Result": "procurl.result",
     "load_result": "procurl.result",
     "load_policy": "procurl.result",
     "Curriculum": "procurl.curriculum",
+    "task_space": "procurl.task_spaces",
     "save_state": "procurl.state",
     "load_state": "procurl.state",
     "check_space": "procurl.check",
@@ -54,11 +55,12 @@ if TYPE_CHECKING:
     from procurl.curriculum import Curriculum
     from procurl.devices import use_cores
     from procurl.envs import SETTINGS, make
-    from procurl.evaluate import evaluate
+    from procurl.evaluation import evaluate
     from procurl.loop import train
     from procurl.presets import preset
     from procurl.record import Progress
     from procurl.result import Result, load_policy, load_result
+    from procurl.task_spaces import task_space
     from procurl.state import load_state, save_state
     from procurl.teachers import (
         CURROT,

@@ -20,7 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from procurl import loop
 from procurl.check import imagined_episodes
 from procurl.config import Config
-from procurl.evaluate import Scores, evaluate
+from procurl.evaluation import Scores, evaluate
 from procurl.loop import Carry
 from procurl.record import Trace
 from procurl.state import raw

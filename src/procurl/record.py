@@ -18,7 +18,7 @@ from jax import Array
 from procurl import provenance
 from procurl.config import Config
 from procurl.errors import NonFiniteError
-from procurl.evaluate import Scores
+from procurl.evaluation import Scores
 from procurl.policy import flatten
 from procurl.result import Result
 from procurl.students.ppo import Losses

@@ -10,7 +10,7 @@ import numpy as np
 
 from procurl.bench.stats import mean_and_error
 from procurl.errors import ConfigError
-from procurl.evaluate import evaluate
+from procurl.evaluation import evaluate
 from procurl.policy import unflatten
 from procurl.result import Result
 from procurl.types import Task
