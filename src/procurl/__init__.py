@@ -35,6 +35,7 @@ _HOME = {
     "load_policy": "procurl.result",
     "Curriculum": "procurl.curriculum",
     "task_space": "procurl.task_spaces",
+    "ReturnRegressor": "procurl.regressor",
     "save_state": "procurl.state",
     "load_state": "procurl.state",
     "check_space": "procurl.check",
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from procurl.loop import train
     from procurl.presets import preset
     from procurl.record import Progress
+    from procurl.regressor import ReturnRegressor
     from procurl.result import Result, load_policy, load_result
     from procurl.task_spaces import task_space
     from procurl.state import load_state, save_state

@@ -104,7 +104,7 @@ class Curriculum:
         ret: float,
         length: int,
         success: bool = False,
-        advantage: float = 0.0,
+        advantage: float | None = None,
         abs_advantage: float | None = None,
         finished: bool = True,
     ) -> None:
@@ -115,7 +115,7 @@ class Curriculum:
             ret: return of the whole episode.
             length: its number of steps.
             success: whether it reached its goal.
-            advantage: mean advantage over its steps since the last update (for PLR).
+            advantage: mean advantage over its steps since the last update; PLR cannot do without.
             abs_advantage: mean absolute advantage; |advantage| if not given.
             finished: False for an episode that goes on beyond the next update.
         """
@@ -123,11 +123,41 @@ class Curriculum:
         e = self._episodes
         if not (np.isfinite(length) and length >= max(self._earlier[row], 1)):
             raise ConfigError(f"length = {length}: expected the number of steps of the whole episode")
+        if advantage is None:
+            if getattr(self.teacher, "reads_advantages", False):
+                raise ConfigError(f"{type(self.teacher).__name__} scores tasks by advantages: record(..., advantage=...)")
+            advantage = 0.0
         e.ret[row], e.length[row], e.steps[row] = ret, length, length - self._earlier[row]
         e.success[row], e.finished[row] = success, finished
         e.gae[row] = advantage
         e.abs_gae[row] = abs(advantage) if abs_advantage is None else abs_advantage
         e.started[row] = self._earlier[row] == 0
+
+    def withdraw(self, task: HostTask | Task) -> None:
+        """A task that was handed out and will not be played to its end."""
+        self._handed[self._find(task)] = False
+
+    def replay(self, task: HostTask | Task) -> None:
+        """A task that is being played begins anew: what its first attempt brought so far is forgotten.
+
+        For agents whose environments cannot be saved in the middle of an episode.
+        """
+        row = self._find(task)
+        self._earlier[row] = self._episodes.length[row] = self._episodes.ret[row] = 0
+
+    @property
+    def asks_for_values(self) -> bool:
+        """Whether this teacher needs `observe(value=...)`."""
+        asked = False
+
+        class Asked:
+            def value(self, tasks: Task) -> Array:
+                nonlocal asked
+                asked = True
+                return jnp.zeros(tasks.seed.shape)
+
+        jax.eval_shape(partial(_observe, critic=Asked()), self.teacher, self._state, self._key, _device(self._episodes))
+        return asked
 
     def observe(self, value: Value | None = None) -> None:
         """Let the teacher watch, and start the next period.

@@ -32,9 +32,9 @@ def init_params(
     k_shared, k_policy, k_value = jax.random.split(key, 3)
     trunk = shared[-1] if shared else obs_size
     params: Params = {
-        "shared": _init_layers(k_shared, (obs_size, *shared)),
-        "policy": _init_layers(k_policy, (trunk, *separate, action.size)),
-        "value": _init_layers(k_value, (trunk, *separate, 1)),
+        "shared": init_layers(k_shared, (obs_size, *shared)),
+        "policy": init_layers(k_policy, (trunk, *separate, action.size)),
+        "value": init_layers(k_value, (trunk, *separate, 1)),
     }
     if isinstance(action, Continuous):
         params["log_std"] = jnp.zeros(action.size)
@@ -44,17 +44,17 @@ def init_params(
 def forward(params: Params, obs: Array) -> Heads:
     """Policy and value of a batch of observations, f32[..., o]."""
     trunk = _relu_layers(params["shared"], obs)
-    return Heads(_head(params["policy"], trunk), _head(params["value"], trunk)[..., 0])
+    return Heads(mlp(params["policy"], trunk), mlp(params["value"], trunk)[..., 0])
 
 
 def value(params: Params, obs: Array) -> Array:
     """The value alone."""
-    return _head(params["value"], _relu_layers(params["shared"], obs))[..., 0]
+    return mlp(params["value"], _relu_layers(params["shared"], obs))[..., 0]
 
 
 def policy(params: Params, obs: Array) -> Array:
     """The mean or the logits alone."""
-    return _head(params["policy"], _relu_layers(params["shared"], obs))
+    return mlp(params["policy"], _relu_layers(params["shared"], obs))
 
 
 def sample_action(params: Params, head: Array, noise: Array) -> Array:
@@ -89,7 +89,8 @@ def log_prob_and_entropy(params: Params, head: Array, action: Array) -> tuple[Ar
     return log_prob, -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
 
 
-def _init_layers(key: Array, widths: tuple[int, ...]) -> list[dict[str, Array]]:
+def init_layers(key: Array, widths: tuple[int, ...]) -> list[dict[str, Array]]:
+    """Linear layers between these widths."""
     layers = []
     for k, n_in, n_out in zip(jax.random.split(key, len(widths)), widths[:-1], widths[1:], strict=False):
         bound = n_in**-0.5
@@ -113,5 +114,6 @@ def _relu_layers(layers: list[dict[str, Array]], x: Array) -> Array:
     return x
 
 
-def _head(layers: list[dict[str, Array]], x: Array) -> Array:
+def mlp(layers: list[dict[str, Array]], x: Array) -> Array:
+    """Linear layers with ReLU between them."""
     return _linear(layers[-1], _relu_layers(layers[:-1], x))

@@ -8,7 +8,7 @@ The score ranks the tasks, and the staleness makes sure that no score grows too 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,8 @@ class PLR(PoolTeacher):
     A task's score is the mean advantage over the steps of its latest episode. Ranks, staleness and the seen set
     stand still within an iteration; `observe` then applies the episodes in the order in which they started.
     """
+
+    reads_advantages: ClassVar[bool] = True  # a host loop that has none to offer is told so
 
     rho: float = param(0.5, "share of replays that go by staleness, 0 to 1; the others go by score", at_least=0)
     beta: float = param(0.1, "temperature of the ranks; small: the best only, large: all seen tasks alike")
