@@ -103,7 +103,7 @@ def test_a_loaded_curriculum_goes_on_exactly(name, tmp_path):
     again = small_curriculum(name)
     again.load(path)
     for curriculum in (whole, again):
-        curriculum.record(task, ret=0.5, length=9)
+        curriculum.record(task, ret=0.5, length=9, advantage=0.1)
     assert_same_tasks(advance(whole, 3), advance(again, 3))
 
 
@@ -170,3 +170,23 @@ def test_the_page_runs_as_printed():
     names = {}
     exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], names)
     assert names["curriculum"].updates == 5
+
+
+def test_a_teacher_whose_questions_depend_on_answers_is_refused():
+    """On the host all values are asked for at once; anything else would take them for the wrong tasks in silence."""
+    import jax
+
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass(frozen=True, eq=False)
+    class Greedy(procurl.IID):
+        def observe(self, state, key, episodes, critic):
+            order = jax.numpy.argsort(critic.value(self.space.pool))
+            again = critic.value(jax.tree.map(lambda x: x[order], self.space.pool))
+            return state._replace(log_weights=state.log_weights + again)
+
+    space = procurl.task_space([0.0], [1.0], target=[1.0], pool_size=8)
+    curriculum = procurl.Curriculum(Greedy(space), every=1, unit="episodes")
+    curriculum.record(curriculum.next(), ret=0.0, length=1)
+    assert curriculum.asks_for_values
+    with pytest.raises(ConfigError, match="ask for all of them at once"):
+        curriculum.observe(value=lambda tasks: -tasks.context[:, 0])

@@ -50,7 +50,7 @@ def test_only_the_episodes_since_the_last_fit_count(space):
     assert value.fits == 2 and value(tasks(played(space, 9))).min() > 200
 
 
-def test_it_stands_in_for_a_critic_inside_the_compiled_update(space):
+def test_it_stands_in_for_a_critic(space):
     value = procurl.ReturnRegressor(space, every=10, hidden=(16,))
     curriculum = procurl.Curriculum(procurl.make_teacher("procurl-target", space), every=20, unit="episodes")
     for _ in range(3):

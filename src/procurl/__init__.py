@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from procurl.record import Progress
     from procurl.regressor import ReturnRegressor
     from procurl.result import Result, load_policy, load_result
-    from procurl.task_spaces import task_space
     from procurl.state import load_state, save_state
+    from procurl.task_spaces import task_space
     from procurl.teachers import (
         CURROT,
         GRADIENT,

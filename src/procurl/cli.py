@@ -71,6 +71,12 @@ def build_parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--out", type=Path, metavar="DIR", help="folder for checkpoints and the result; an unfinished run there goes on"
     )
+    command.add_argument(
+        "--engine",
+        choices=["jax", "sb3"],
+        default="jax",
+        help="whose PPO learns: ours, or Stable-Baselines3's",
+    )
     command.add_argument("--fresh", action="store_true", help="start anew; a run that is in DIR is moved aside")
     add_common_options(command)
     command.set_defaults(run=run_train)
@@ -129,11 +135,24 @@ def run_train(args: argparse.Namespace) -> int:
     teacher = procurl.make_teacher(args.teacher, space, variant=args.variant, **options["teacher"])
     steps = args.steps or setting.steps
 
-    resume = "never" if args.fresh else "auto"
+    plan = {
+        "env": env, "teacher": teacher, "config": config, "seeds": args.seeds, "steps": steps, "out": args.out,
+    }  # fmt: skip
+    title = f"{args.setting}, {args.teacher}"
+    if args.engine == "sb3":
+        if args.fresh:
+            raise ConfigError("--fresh: not with --engine sb3; choose another --out")
+        return train_with_progress(f"{title}, Stable-Baselines3", args.quiet, sb3_engine().train, **plan)
     return train_with_progress(
-        f"{args.setting}, {args.teacher}", args.quiet, env=env, teacher=teacher, config=config, seeds=args.seeds,
-        steps=steps, out=args.out, resume=resume,
-    )  # fmt: skip
+        title, args.quiet, procurl.train, **plan, resume="never" if args.fresh else "auto", time_teacher=not args.quiet
+    )
+
+
+def sb3_engine() -> Any:
+    from procurl.integrations import sb3_engine
+
+    sb3_engine.torch.set_num_threads(1)  # for networks as small as these, more threads are slower
+    return sb3_engine
 
 
 def run_resume(args: argparse.Namespace) -> int:
@@ -142,6 +161,7 @@ def run_resume(args: argparse.Namespace) -> int:
 
     use_cores(device=args.device)
     from procurl.checkpoint import load_checkpoint
+    from procurl.loop import train
     from procurl.provenance import rebuilt
 
     found = load_checkpoint(args.run_folder, args.iteration)
@@ -149,14 +169,14 @@ def run_resume(args: argparse.Namespace) -> int:
     steps = found.config["steps"] + args.steps
     resume = "extend" if args.iteration is None else args.iteration
     return train_with_progress(
-        f"{found.config['setting']}, {found.config['teacher']['class']}", args.quiet, env=env, teacher=teacher,
+        f"{found.config['setting']}, {found.config['teacher']['class']}", args.quiet, train, env=env, teacher=teacher,
         config=config, seeds=found.config["seeds"], steps=steps, out=args.run_folder, resume=resume,
+        time_teacher=not args.quiet,
     )  # fmt: skip
 
 
-def train_with_progress(title: str, quiet: bool, **plan: Any) -> int:
+def train_with_progress(title: str, quiet: bool, train: Callable[..., Any], **plan: Any) -> int:
     """Train, show how it goes, and say how it ended."""
-    import procurl
     from procurl.bench.stats import mean_and_error
     from procurl.progress import ProgressLine
 
@@ -164,7 +184,7 @@ def train_with_progress(title: str, quiet: bool, **plan: Any) -> int:
     title += f", {len(plan['seeds'])} seed{'s' if len(plan['seeds']) > 1 else ''}"
     try:
         with ProgressLine(title, quiet=quiet) as line:
-            result = procurl.train(**plan, callback=line, time_teacher=not quiet)
+            result = train(**plan, callback=line)
     except (KeyboardInterrupt, SystemExit) as cut:
         kept = f"; what was done is in {out}: the same command goes on" if out else " (nothing was saved: no --out)"
         print(f"procurl: interrupted{kept}", file=sys.stderr)

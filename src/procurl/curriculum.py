@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +26,6 @@ import numpy as np
 from jax import Array
 
 from procurl.errors import CheckpointError, ConfigError
-from procurl.hostcall import call_on_host
 from procurl.integrations.tasks import HostTask
 from procurl.provenance import describe_teacher
 from procurl.state import load_state, read_notes, save_state
@@ -67,8 +65,6 @@ class Curriculum:
         self._n_open = 2 * n_envs
         self._n_queue = every if unit == "steps" else every + self._n_open
         self._key = jax.random.key(seed)
-        self._value: Value | None = None
-        self._watch = {asks: jax.jit(partial(_observe, critic=self._critic(asks))) for asks in (False, True)}
         k_teacher, _, k_pick = jax.random.split(jax.random.fold_in(self._key, 0), 3)  # as in loop.begin
         self._state = _init(teacher, k_teacher)
         first = _host(_propose(teacher, self._state, k_pick, n_envs))
@@ -125,7 +121,9 @@ class Curriculum:
             raise ConfigError(f"length = {length}: expected the number of steps of the whole episode")
         if advantage is None:
             if getattr(self.teacher, "reads_advantages", False):
-                raise ConfigError(f"{type(self.teacher).__name__} scores tasks by advantages: record(..., advantage=...)")
+                raise ConfigError(
+                    f"{type(self.teacher).__name__} scores tasks by advantages: record(..., advantage=...)"
+                )
             advantage = 0.0
         e.ret[row], e.length[row], e.steps[row] = ret, length, length - self._earlier[row]
         e.success[row], e.finished[row] = success, finished
@@ -148,16 +146,7 @@ class Curriculum:
     @property
     def asks_for_values(self) -> bool:
         """Whether this teacher needs `observe(value=...)`."""
-        asked = False
-
-        class Asked:
-            def value(self, tasks: Task) -> Array:
-                nonlocal asked
-                asked = True
-                return jnp.zeros(tasks.seed.shape)
-
-        jax.eval_shape(partial(_observe, critic=Asked()), self.teacher, self._state, self._key, _device(self._episodes))
-        return asked
+        return bool(jax.eval_shape(_asked_tasks, self.teacher, self._state, self._key, _device(self._episodes)))
 
     def observe(self, value: Value | None = None) -> None:
         """Let the teacher watch, and start the next period.
@@ -167,9 +156,17 @@ class Curriculum:
                 and returns n numbers in units of return. Teachers that ask for none do without.
         """
         _, _, _, k_watch = self._keys()
-        self._value = value
-        watch = self._watch[value is not None]
-        self._state = jax.block_until_ready(watch(self.teacher, self._state, k_watch, _device(self._episodes)))
+        watching = self.teacher, self._state, k_watch, _device(self._episodes)
+        asked = _asked_tasks(*watching)
+        if asked and value is None:
+            raise ConfigError(f"{type(self.teacher).__name__} asks for the student's values: call observe(value=...)")
+        answers = [self._answer(value, _host(tasks)) for tasks in asked] if value is not None else []
+        self._state, meant = jax.block_until_ready(_observe(*watching, answers))
+        if not jax.tree.all(jax.tree.map(np.array_equal, asked, meant)):
+            raise ConfigError(
+                f"{type(self.teacher).__name__} asks for the values of tasks that depend on values it has just been "
+                f"given: on the host it must ask for all of them at once"
+            )
         self.updates += 1
         e = self._episodes
         running = np.flatnonzero(self._handed & ~e.finished)[-self._n_open :]
@@ -213,18 +210,21 @@ class Curriculum:
         """pick, play, learn, watch of this period, as in loop.iteration."""
         return jax.random.split(jax.random.fold_in(self._key, 2 * self.updates + 1), 4)
 
-    def _critic(self, asks: bool) -> Any:
-        return _HostCritic(self._ask) if asks else _NoCritic(type(self.teacher).__name__)
-
-    def _ask(self, context: np.ndarray, seed: np.ndarray, row: np.ndarray) -> np.ndarray:
-        assert self._value is not None
-        tasks: Any = Task(*(np.array(x) for x in (context, seed, row)))  # type: ignore[arg-type]
-        values = np.asarray(self._value(tasks), np.float32)
-        if values.shape != seed.shape:
-            raise ConfigError(f"value returned shape {values.shape} for {len(seed)} tasks: expected {seed.shape}")
+    @staticmethod
+    def _answer(value: Value, tasks: Any) -> np.ndarray:
+        values = np.array(value(tasks), np.float32)
+        if values.shape != tasks.seed.shape:
+            raise ConfigError(
+                f"value returned shape {values.shape} for {len(tasks.seed)} tasks: expected {tasks.seed.shape}"
+            )
         return values
 
     # --- saving ---
+
+    @property
+    def episodes(self) -> Episodes:
+        """The episodes of this period so far, as NumPy arrays: those that were running, then the queue in order."""
+        return self._episodes
 
     def state_dict(self) -> dict[str, Any]:
         """All that determines what comes next, as a tree of arrays."""
@@ -243,7 +243,7 @@ class Curriculum:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it to one file, as a whole or not at all."""
-        return save_state(path, self.state_dict(), curriculum=json.dumps(self._description()))
+        return save_state(path, self.state_dict(), curriculum=json.dumps(self.description()))
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file. One that belongs to another teacher, space or seed is refused."""
@@ -252,38 +252,48 @@ class Curriculum:
         there = json.loads(read_notes(path).get("curriculum", "null"))
         if not isinstance(there, dict):
             raise CheckpointError(f"{path} holds no curriculum")
-        differences = differing(there, self._description())
+        differences = differing(there, self.description())
         if differences:
             raise CheckpointError(
                 f"{path} is of another curriculum; nothing was loaded. It differs:\n{listed(differences)}"
             )
         self.load_state_dict(load_state(path, like=self.state_dict()))
 
-    def _description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
+        """What it was made of, as plain JSON data: two that are described alike can go on from each other's state."""
         own = {"seed": self.seed, "every": self.every, "unit": self.unit, "n_envs": self.n_envs}
         return {**describe_teacher(self.teacher), **own}
 
 
-class _HostCritic:
-    """The user's values, asked from inside the compiled update."""
+class _Correspondence:
+    """A critic by letter. Whoever plays on the host cannot be asked from inside a compiled update: so the update is
+    traced once to see which tasks it asks about, and runs when the answers are there.
+    """
 
-    def __init__(self, ask: Callable[..., np.ndarray]) -> None:
-        self.ask = ask
-
-    def value(self, tasks: Task) -> Array:
-        return call_on_host(self.ask, jax.ShapeDtypeStruct(tasks.seed.shape, jnp.float32), *tasks)
-
-
-class _NoCritic:
-    def __init__(self, teacher: str) -> None:
-        self.teacher = teacher
+    def __init__(self, answers: list[Array] | None = None) -> None:
+        self.asked: list[Task] = []
+        self.answers = answers
 
     def value(self, tasks: Task) -> Array:
-        raise ConfigError(f"{self.teacher} asks for the student's values: call observe(value=...)")
+        self.asked.append(tasks)
+        return jnp.zeros(tasks.seed.shape) if self.answers is None else self.answers[len(self.asked) - 1]
 
 
-def _observe(teacher: Teacher, state: Any, key: Array, episodes: Episodes, critic: Any) -> Any:
-    return teacher.observe(state, key, episodes, critic)
+@jax.jit
+def _asked_tasks(teacher: Teacher, state: Any, key: Array, episodes: Episodes) -> list[Task]:
+    """The tasks whose values `observe` asks for, in order."""
+    critic = _Correspondence()
+    teacher.observe(state, key, episodes, critic)
+    return critic.asked
+
+
+@jax.jit
+def _observe(
+    teacher: Teacher, state: Any, key: Array, episodes: Episodes, answers: list[Array]
+) -> tuple[Any, list[Task]]:
+    """The teacher's next state, and the tasks whose values it took the answers for."""
+    critic = _Correspondence(answers)
+    return teacher.observe(state, key, episodes, critic), critic.asked
 
 
 _init = jax.jit(lambda teacher, key: teacher.init(key))

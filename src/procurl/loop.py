@@ -93,8 +93,8 @@ def train(
     from procurl.interrupt import Interruptible
 
     config = config or Config()
-    seed_numbers = _seed_numbers(seeds)
-    n_iterations = _iterations(steps, config)
+    seed_numbers = as_seed_numbers(seeds)
+    n_iterations = iterations_for(steps, config)
     check.require_fit(env, teacher)
     described = describe(env, teacher, config, seed_numbers, n_iterations * config.ppo.n_steps)
 
@@ -132,14 +132,14 @@ def train(
     return result
 
 
-def _seed_numbers(seeds: Iterable[int] | int) -> tuple[int, ...]:
+def as_seed_numbers(seeds: Iterable[int] | int) -> tuple[int, ...]:
     numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(int(s) for s in seeds)
     if not numbers or len(set(numbers)) < len(numbers) or min(numbers) < 0 or max(numbers) >= 2**32:
         raise ConfigError(f"seeds = {seeds!r}: expected at least one seed, all different, between 0 and 2^32 - 1")
     return numbers
 
 
-def _iterations(steps: int, config: Config) -> int:
+def iterations_for(steps: int, config: Config) -> int:
     if steps < 1:
         raise ConfigError(f"steps = {steps}: expected at least 1")
     return -(-int(steps) // config.ppo.n_steps)

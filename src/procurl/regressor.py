@@ -70,7 +70,8 @@ class ReturnRegressor:
         v_min, v_max = space.value_range
         self._unknown = v_min
         wide = np.where(high > low, high - low, 1.0)
-        self._shift, self._factor = ((low + high) / 2, 2 / wide) if scale else (np.zeros_like(low), np.ones_like(low))
+        self._shift: Any = (low + high) / 2 if scale else 0.0
+        self._factor: Any = 2 / wide if scale else 1.0
         self._offset, self._unit = (v_min, v_max - v_min) if scale else (0.0, 1.0)
         self._widths = (len(low), *hidden, 1)
         self._layers: Layers = nets.init_layers(jax.random.key(seed), self._widths)
@@ -110,7 +111,7 @@ class ReturnRegressor:
         contexts = np.asarray(tasks.context, np.float32)
         if self.fits == 0:
             return np.full(len(contexts), self._unknown, np.float32)
-        # NumPy: this is asked from inside a compiled update, where calling JAX again would wait for itself
+        # NumPy: a few small products
         x = (contexts - self._shift) * self._factor
         for layer in self._host_layers()[:-1]:
             x = np.maximum(x @ layer["w"] + layer["b"], 0.0)

@@ -39,16 +39,17 @@ def save_state(path: str | os.PathLike[str], state: Any, **notes: str) -> Path:
 
 def load_state(path: str | os.PathLike[str], like: Any) -> Any:
     """Read what `save_state` wrote, as a tree like `like` (for example a state fresh from `teacher.init`)."""
-    tensors, _ = _read(path)
+    tensors, _ = read_state(path)
     return jax.tree.map(jax.numpy.asarray, arranged(tensors, jax.tree.map(jax.numpy.asarray, like), str(path)))
 
 
 def read_notes(path: str | os.PathLike[str]) -> dict[str, str]:
     """The strings that `save_state` wrote beside a state."""
-    return _read(path)[1]
+    return read_state(path)[1]
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The named arrays and the notes of a file, checked against its digest."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -64,7 +64,7 @@ def task_space(
     """
     bounds = [np.atleast_1d(np.asarray(x, np.float32)) for x in (low, high)]
     dimensions = tuple(names) if names is not None else tuple(f"c{k}" for k in range(bounds[0].size))
-    _check_bounds(*bounds, dimensions)
+    _check_bounds(bounds[0], bounds[1], dimensions)
     for what, n in {"pool_size": pool_size, "n_targets": n_targets, "n_held_out": n_held_out}.items():
         if n < 1:
             raise SpaceError(f"{what} = {n}: expected at least 1")
@@ -72,7 +72,9 @@ def task_space(
     rng = np.random.default_rng(seed)
     mu = _distribution(target, bounds, dimensions, snap, rng)
     k_pool, k_pool_seed, k_targets, k_held_out = jax.random.split(jax.random.key(seed), 4)
-    contexts = _uniform(k_pool, pool_size, bounds, snap) if pool is None else _given_pool(pool, bounds, dimensions, snap)
+    contexts = (
+        _uniform(k_pool, pool_size, bounds, snap) if pool is None else _given_pool(pool, bounds, dimensions, snap)
+    )
     n = len(contexts)
     tasks = Task(contexts, random_seeds(k_pool_seed, (n,)), jnp.arange(n, dtype=jnp.int32))
     low_array, high_array = (jnp.asarray(x) for x in bounds)

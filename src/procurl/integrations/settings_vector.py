@@ -137,7 +137,7 @@ class SettingVectorEnv(VectorEnv[NDArray[np.float32], Any, NDArray[Any]]):
         for i, named in picked.items():
             task, self._noise_seed[i] = self.setting.deal(named, self._rngs[i])
             self._context[i], self._seed[i], self._row[i] = task.context, task.seed, task.row  # type: ignore[assignment]
-        begun, obs = _begin_all(self.setting.env, to_jax(self._context, self._seed, self._row))
+        begun, obs = begin_all(self.setting.env, to_jax(self._context, self._seed, self._row))
         self._state = begun if self._state is None else _select(where, begun, self._state)
         self._obs = np.where(where[:, None], obs, self._obs)
         self._t[where] = 0
@@ -188,7 +188,7 @@ def _members(where: Bools) -> list[int]:
 
 
 @jax.jit
-def _begin_all(env: Any, tasks: Task) -> tuple[Any, Array]:
+def begin_all(env: Any, tasks: Task) -> tuple[Any, Array]:
     return jax.vmap(env.reset)(tasks)
 
 

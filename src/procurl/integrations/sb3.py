@@ -1,0 +1,349 @@
+"""Stable-Baselines3: a callback that brings a curriculum to any of its algorithms.
+
+    env = make_vec_env(make_env, n_envs=4)                 # of TaskEnv, Dummy or Subproc
+    curriculum = procurl.Curriculum(procurl.make_teacher("procurl-target", space), every=8192, n_envs=4)
+    model = PPO("MlpPolicy", env)
+    model.learn(200_000, callback=CurriculumCallback(curriculum, env, probe=make_env()))
+
+Stable-Baselines3 resets environments by itself, inside a step. So every environment knows its next task before its
+episode ends, the first ones before `learn` resets for the first time, and an episode is recorded under the task that
+its own `info` names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from procurl.curriculum import Curriculum, Value
+from procurl.errors import CheckpointError, ConfigError
+from procurl.integrations import name_the_extra
+from procurl.integrations.tasks import HostTask
+
+try:
+    import stable_baselines3  # noqa: F401  # asked for first, so that its absence is named
+except ModuleNotFoundError as error:
+    name_the_extra(error, "stable_baselines3", extra="sb3")
+    raise
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_normalize
+
+from procurl.integrations.sb3_state import load_model, model_state
+from procurl.integrations.sb3_values import CriticValue
+
+Floats = NDArray[np.float64]
+
+
+class CurriculumCallback(BaseCallback):
+    """Hands a curriculum's tasks to environments, and their episodes to the curriculum.
+
+    On-policy algorithms let the teacher watch at the end of a rollout, before the update, as in the paper; others
+    as soon as the curriculum is due.
+
+    Args:
+        curriculum: with as many `n_envs` as `env` has.
+        env: the vector environment that the model trains in; its members are `TaskEnv`s, or take tasks as those do.
+        probe: one more environment of the same kind, for the first observations of tasks: at those, the model's critic
+            (PPO, A2C) or its Q-function at the policy's action (SAC, TD3, DDPG, DQN) is the value of a task.
+        value: where the values come from instead: a function of a `Task`, or a `procurl.ReturnRegressor`, which then
+            learns from every episode.
+        save_path: file to save the run to, see `save`.
+        save_every: environment steps between two saves.
+    """
+
+    def __init__(
+        self,
+        curriculum: Curriculum,
+        env: VecEnv,
+        *,
+        probe: Any = None,
+        value: Value | None = None,
+        save_path: str | os.PathLike[str] | None = None,
+        save_every: int = 100_000,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(verbose)
+        if not isinstance(env, VecEnv):
+            raise ConfigError(f"env = {env}: expected the model's vector environment, model.get_env()")
+        if curriculum.n_envs != env.num_envs:
+            raise ConfigError(
+                f"the curriculum is for {curriculum.n_envs} environments, this one has {env.num_envs}: make it with "
+                f"procurl.Curriculum(teacher, n_envs={env.num_envs})"
+            )
+        if not env.has_attr("set_next_task"):
+            raise ConfigError(
+                "these environments take no tasks: wrap each in procurl.integrations.gymnasium.TaskEnv (below Monitor)"
+            )
+        if curriculum.asks_for_values and probe is None and value is None:
+            raise ConfigError(
+                f"{type(curriculum.teacher).__name__} asks for the student's values: give probe=ENV, one more "
+                f"environment like those in `env`, or value=procurl.ReturnRegressor(space)"
+            )
+        self.curriculum, self.env, self.probe, self.value = curriculum, env, probe, value
+        self.save_path, self.save_every = save_path, save_every
+        self._steps_done = 0  # the model's, when this callback last saw it
+        self._saved_at = 0
+        self._dealt = [curriculum.next() for _ in range(env.num_envs)]  # the next episodes
+        self._later: list[HostTask] = []  # the ones after those, where they are already known
+        self._playing: list[HostTask] = []
+        self._segments: list[tuple[int, HostTask, float, int, bool, int, int]] = []  # ended, advantages not known yet
+        self._tell(range(env.num_envs))
+
+    # --- Stable-Baselines3's hooks ---
+
+    def _on_training_start(self) -> None:
+        self._check_model()
+        first = not self._playing
+        now = [_task(info) for info in _innermost(self.env).reset_infos]
+        if first or not all(_same(a, b) for a, b in zip(now, self._playing, strict=True)):
+            # `learn` has just reset all environments: each took the task that lay ready
+            self._refuse_strangers(now)
+            for task in self._playing:
+                self.curriculum.withdraw(task)  # it was cut off
+            self._playing, self._dealt = self._dealt, self._later or [self.curriculum.next() for _ in now]
+            self._later = []
+            self._tell(range(len(now)))
+            self._ret: Floats = np.zeros(len(now))
+            self._length = np.zeros(len(now), np.int64)
+            self._forget_advantages()
+        self._values = self.value or (CriticValue(self.model, self.probe) if self.probe is not None else None)
+        self._at_rollout_end = isinstance(self.model, OnPolicyAlgorithm) and self.curriculum.unit == "steps"
+        self._check_period()
+
+    def _on_rollout_start(self) -> None:
+        self._t = 0
+        self._began = np.zeros(len(self._playing), np.int64)  # where in this rollout the running episodes begin
+        if self.save_path is not None and self.num_timesteps >= self._saved_at + self.save_every:
+            self.save(self.save_path, self.model)
+
+    def _on_step(self) -> bool:
+        rewards, dones, infos = (self.locals[k] for k in ("rewards", "dones", "infos"))
+        normalised = unwrap_vec_normalize(self.training_env)
+        self._ret += normalised.get_original_reward() if normalised is not None else rewards
+        self._length += 1
+        self._t += 1
+        self._steps_done = self.num_timesteps
+        for i in map(int, np.flatnonzero(dones)):
+            self._ended(i, infos[i])
+        if not self._at_rollout_end and self.curriculum.due:
+            self._observe()
+        return True
+
+    def _on_rollout_end(self) -> None:
+        if not self._at_rollout_end:
+            return
+        advantages = self.model.rollout_buffer.advantages  # type: ignore[attr-defined]  # f32[T, N]
+        for i, task, ret, length, success, begin, end in self._segments:
+            self._add_advantages(i, advantages[begin:end, i])
+            self._record(i, task, ret, length, success, True)
+            self._forget_advantages(i)
+        for i, task in enumerate(self._playing):
+            if self._length[i]:
+                self._add_advantages(i, advantages[self._began[i] :, i])
+                self._record(i, task, self._ret[i], int(self._length[i]), False, False)
+        self._segments = []
+        if self.curriculum.due:
+            self._observe()
+
+    def _on_training_end(self) -> None:
+        for _, task, *_ in self._segments:  # another callback stopped the rollout: no advantages will come
+            self.curriculum.withdraw(task)
+        self._segments = []
+
+    # --- episodes ---
+
+    def _ended(self, i: int, info: dict[str, Any]) -> None:
+        task, ret, length = _task(info), float(self._ret[i]), int(self._length[i])
+        success = bool(info.get("is_success", False))
+        if callable(getattr(self.value, "record", None)):
+            self.value.record(task.context, ret)  # type: ignore[union-attr]
+        if self._at_rollout_end:  # its advantages are known at the end of the rollout
+            self._segments.append((i, task, ret, length, success, int(self._began[i]), self._t))
+        else:
+            self.curriculum.record(task, ret=ret, length=length, success=success)
+        self._playing[i], self._dealt[i] = self._dealt[i], self.curriculum.next()
+        self._tell([i])
+        self._ret[i] = self._length[i] = 0
+        self._began[i] = self._t
+
+    def _record(self, i: int, task: HostTask, ret: float, length: int, success: bool, finished: bool) -> None:
+        n = max(self._n[i], 1)
+        self.curriculum.record(
+            task, ret=ret, length=length, success=success, finished=finished,
+            advantage=float(self._sum[i] / n), abs_advantage=float(self._abs_sum[i] / n),
+        )  # fmt: skip
+
+    def _add_advantages(self, i: int, advantages: NDArray[np.float32]) -> None:
+        self._sum[i] += advantages.sum()
+        self._abs_sum[i] += np.abs(advantages).sum()
+        self._n[i] += len(advantages)
+
+    def _forget_advantages(self, i: int | None = None) -> None:
+        """Of one running episode, or of all: they are averaged over an episode's steps since the last update."""
+        n = self.env.num_envs
+        if i is None:
+            self._sum, self._abs_sum, self._n = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
+        else:
+            self._sum[i] = self._abs_sum[i] = self._n[i] = 0
+
+    def _observe(self) -> None:
+        """The teacher watches; tasks that lie ready but have not begun are exchanged for its new ones."""
+        for task in self._dealt:
+            self.curriculum.withdraw(task)
+        self.curriculum.observe(self._values)
+        self._forget_advantages()
+        self._dealt = [self.curriculum.next() for _ in self._dealt]
+        self._tell(range(len(self._dealt)))
+
+    def _tell(self, members: Any) -> None:
+        for i in members:
+            self.env.env_method("set_next_task", *self._dealt[i], indices=[i])
+
+    # --- checks ---
+
+    def _check_model(self) -> None:
+        if 0 != self.num_timesteps != self._steps_done:
+            raise CheckpointError(
+                f"the model has played {self.num_timesteps} steps, its curriculum {self._steps_done}: a model goes on "
+                f"with the curriculum that was saved with it, callback.load(path, model). To give it a new one, use "
+                f"learn(..., reset_num_timesteps=True)"
+            )
+
+    def _refuse_strangers(self, now: list[HostTask]) -> None:
+        for i, (played, dealt) in enumerate(zip(now, self._dealt, strict=True)):
+            if not _same(played, dealt):
+                raise ConfigError(
+                    f"environment {i} plays context {played.context}, but was given {dealt.context}: is the model's "
+                    f"environment the one that CurriculumCallback got?"
+                )
+
+    def _check_period(self) -> None:
+        if not self._at_rollout_end:
+            if getattr(self.curriculum.teacher, "reads_advantages", False):
+                raise ConfigError(
+                    f"{type(self.curriculum.teacher).__name__} scores tasks by advantages, and there are none with "
+                    f"{type(self.model).__name__} and unit={self.curriculum.unit!r}: use an on-policy algorithm (PPO, "
+                    f"A2C) and Curriculum(..., unit='steps')"
+                )
+            return
+        rollout = self.model.n_steps * self.env.num_envs  # type: ignore[attr-defined]
+        if self.curriculum.every < rollout:
+            raise ConfigError(
+                f"the curriculum is to be updated every {self.curriculum.every} steps, but a rollout has {rollout} "
+                f"({self.model.n_steps} x {self.env.num_envs}): choose procurl.Curriculum(..., every={rollout}) or "  # type: ignore[attr-defined]
+                f"shorter rollouts"
+            )
+
+    # --- saving ---
+
+    def save(self, path: str | os.PathLike[str], model: BaseAlgorithm) -> Path:
+        """The model, its curriculum and what the callback knows, in one file, as a whole or not at all.
+
+        Weights, optimisers, counters, running averages (VecNormalize) and the replay buffer; no pickle. Episodes that
+        are being played begin anew when the file is loaded.
+        """
+        from procurl.state import save_state
+
+        if self._segments:
+            raise ConfigError("a rollout is being played: save between two rollouts, or with save_path=...")
+        self._saved_at = self._steps_done
+        notes = {"run": json.dumps(self._description(model)), "steps": str(model.num_timesteps)}
+        return save_state(path, {**self._own_state(), "model": model_state(model)}, **notes)
+
+    def load(self, path: str | os.PathLike[str], model: BaseAlgorithm) -> None:
+        """Go on with a saved run: a model and a callback that were made in the same way become what they were.
+
+        Then `model.learn(more, callback=callback, reset_num_timesteps=False)`.
+        """
+        from procurl.checkpoint import differing, listed
+        from procurl.state import arranged, read_state
+
+        tensors, notes = read_state(path)
+        if "run" not in notes:
+            what = "a curriculum without a model" if "curriculum" in notes else "no run of CurriculumCallback"
+            raise CheckpointError(f"{path} holds {what}; nothing was loaded")
+        differences = differing(json.loads(notes["run"]), self._description(model))
+        if differences:
+            raise CheckpointError(f"{path} is of another run; nothing was loaded. It differs:\n{listed(differences)}")
+        own = {k: v for k, v in tensors.items() if not k.startswith("model.")}
+        like = self._own_state()
+        like |= {k: _sized(like[k], own, k) for k in like if k != "curriculum"}  # as long as they were
+        state = arranged(own, like, str(path))
+        load_model(
+            model, {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}, str(path)
+        )
+        self.curriculum.load_state_dict(state["curriculum"])
+        if "regressor" in state:
+            self.value.load_state_dict(state["regressor"])  # type: ignore[union-attr]
+        self._playing, self._dealt, self._later = [], _tasks(state["playing"]), _tasks(state["dealt"])
+        if not self._dealt:  # nobody had played yet
+            self._dealt, self._later = self._later, []
+        for task in self._dealt:
+            self.curriculum.replay(task)
+        self._steps_done = self._saved_at = model.num_timesteps
+        self._tell(range(len(self._dealt)))
+
+    def _own_state(self) -> dict[str, Any]:
+        state = {
+            "curriculum": self.curriculum.state_dict(),
+            "playing": _arrays(self._playing, self.curriculum),
+            "dealt": _arrays(self._dealt, self.curriculum),
+        }
+        if hasattr(self.value, "state_dict"):
+            state["regressor"] = self.value.state_dict()  # type: ignore[union-attr]
+        return state
+
+    def _description(self, model: BaseAlgorithm) -> dict[str, Any]:
+        return {**self.curriculum.description(), "algorithm": type(model).__name__}
+
+
+def _task(info: dict[str, Any]) -> HostTask:
+    missing = [key for key in ("context", "task_seed", "task_row") if key not in info]
+    if missing:
+        raise ConfigError(f"an environment's info lacks {missing}: a wrapper above TaskEnv must pass the info on")
+    return HostTask(np.asarray(info["context"], np.float32), int(info["task_seed"]), int(info["task_row"]))
+
+
+def _same(a: HostTask, b: HostTask) -> bool:
+    return a.seed == b.seed and a.row == b.row and np.array_equal(a.context, b.context)
+
+
+def _arrays(tasks: list[HostTask], curriculum: Curriculum) -> dict[str, NDArray[Any]]:
+    d = curriculum.teacher.space.dim
+    return {
+        "context": np.array([t.context for t in tasks], np.float32).reshape(-1, d),
+        "seed": np.array([t.seed for t in tasks], np.int32),
+        "row": np.array([t.row for t in tasks], np.int32),
+    }
+
+
+def _sized(like: Any, tensors: dict[str, NDArray[Any]], prefix: str) -> Any:
+    """A tree whose arrays are as long as those of a file: episodes are kept in lists that grow."""
+    from procurl.state import named
+
+    def sized(name: str, leaf: NDArray[Any]) -> NDArray[Any]:
+        there = tensors.get(f"{prefix}.{name}")
+        same_kind = there is not None and there.ndim == leaf.ndim > 0 and there.shape[1:] == leaf.shape[1:]
+        return np.empty(there.shape, leaf.dtype) if there is not None and same_kind else leaf
+
+    names, structure = list(named(like)), jax.tree.structure(like)
+    return jax.tree.unflatten(structure, [sized(n, x) for n, x in zip(names, jax.tree.leaves(like), strict=True)])
+
+
+def _innermost(env: VecEnv) -> VecEnv:
+    while isinstance(env, VecEnvWrapper):
+        env = env.venv
+    return env
+
+
+def _tasks(arrays: dict[str, Any]) -> list[HostTask]:
+    rows = zip(arrays["context"], arrays["seed"], arrays["row"], strict=True)
+    return [HostTask(np.array(c, np.float32), int(s), int(r)) for c, s, r in rows]
