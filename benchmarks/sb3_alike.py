@@ -1,12 +1,12 @@
 """Do this package's PPO and Stable-Baselines3's learn alike, with the same tasks, teachers, presets and evaluation?
 
-    python benchmarks/sb3_alike.py --runs FOLDER --engine jax          (256 seeds; minutes on a GPU, an hour on two cores)
-    python benchmarks/sb3_alike.py --runs FOLDER --engine sb3          (10 seeds; two minutes each)
+    python benchmarks/sb3_alike.py --runs FOLDER --engine jax      (256 seeds; a minute on a GPU, an hour on two cores)
+    python benchmarks/sb3_alike.py --runs FOLDER --engine sb3      (10 seeds; two minutes each)
     python benchmarks/sb3_alike.py --runs FOLDER --out benchmarks/results
 
-The third line compares: per teacher the area under the learning curve (mean return on held-out target tasks over training)
-of both engines, the bootstrap 95 % interval of the difference, and the difference that so many seeds would have shown
-with a probability of 80 %. It writes sb3-alike.json and sb3-alike.png. Runs that were cut off go on.
+The third line compares: per teacher the area under the learning curve (mean return on held-out target tasks over
+training) of both engines, the bootstrap 95 % interval of the difference, and the difference that so many seeds would
+have shown with a probability of 80 %. It writes sb3-alike.json and sb3-alike.png. Runs that were cut off go on.
 """
 
 from __future__ import annotations
