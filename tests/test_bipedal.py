@@ -310,8 +310,8 @@ def test_walking_back_off_the_track_is_a_fall_and_the_goal_is_not():
 
 def test_a_return_above_230_is_a_success():
     env, _ = begin([-3, 5.0])
-    for expected in (False, True):
-        move(env, 28.0)  # 28 m are worth 121
+    for distance, expected in ((52.9, False), (0.5, True)):  # a metre is worth 4.33
+        move(env, distance)
         assert env.step(np.zeros(4))[-1]["is_success"] is expected
     assert env.step(np.zeros(4))[-1]["is_success"], "it is the return so far"
     env.reset()
