@@ -159,8 +159,8 @@ def return_heat_map(
     axes.set_xlabel(_words(names[0]))
     axes.set_ylabel(_words(names[1]))
     share = "" if mastered is None else f", {(np.atleast_2d(ret) > mastered).mean():.0%} above {mastered:g}"
-    seeds = f" of {len(ret)} seeds" if np.ndim(ret) == 2 else ""
-    axes.set_title(f"mean return{seeds} {mean.mean():.0f}{share}")
+    seeds = f" over {len(ret)} seeds" if np.ndim(ret) == 2 else ""
+    axes.set_title(f"mean return {mean.mean():.0f}{seeds}{share}")
     figure.colorbar(mesh, label="return")
     return figure
 
