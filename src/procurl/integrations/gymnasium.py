@@ -38,6 +38,7 @@ REGISTERED = {
     "procurl/PointMass-v0": ("point-mass", "point-mass-1t"),
     "procurl/Maze-v0": ("maze", "maze-plane"),
 }
+STUMP_TRACKS = "procurl/StumpTracks-v0"  # plays in Box2D
 
 
 class TaskEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -195,6 +196,8 @@ def register() -> None:
                 vector_entry_point="procurl.integrations.settings_vector:SettingVectorEnv",
                 kwargs={"setting": setting, "family": family},
             )
+    if STUMP_TRACKS not in gymnasium.registry:
+        gymnasium.register(STUMP_TRACKS, entry_point="procurl.envs.bipedal.stump_tracks:StumpTracks")
 
 
 register()

@@ -1,0 +1,38 @@
+"""The setting `bipedal`: which tasks there are, to train on and to be tested on. Knows nothing of the simulator."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import product
+
+import jax.numpy as jnp
+
+from procurl.envs.bipedal.track import HIGH, LOW, NAMES
+from procurl.envs.spaces import box_space
+from procurl.targets import Uniform
+from procurl.types import Task, TaskSpace
+
+DATA_SEED = 20240806  # of pool and targets: the same for every run
+VALUE_RANGE = (-150.0, 350.0)  # TeachMyAgent's bounds of a return
+GRID = 10  # heights, and spacings, of the test grid
+
+
+def bipedal_space(pool_size: int = 1000, n_targets: int = 500) -> TaskSpace:
+    """Pool and targets uniform in the box, since mu is; tested on the benchmark's grid of 100 tasks.
+
+    The heights of the stumps are new in every training episode. In the test they are the same every time and for every
+    strategy, where the benchmark draws them anew.
+    """
+    space = box_space(
+        NAMES, LOW, HIGH, Uniform(LOW, HIGH), DATA_SEED,
+        n_uniform=pool_size, n_targets=n_targets, n_held_out=0, fresh_seeds=True,
+    )  # fmt: skip
+    return dataclasses.replace(space, held_out=grid_tasks(), value_range=VALUE_RANGE, name="bipedal")
+
+
+def grid_tasks() -> Task:
+    """Heights 0, 1/3 .. 3 times spacings 0, 2/3 .. 6; half of the training tasks are easier than any of these."""
+    heights, spacings = jnp.linspace(0.0, HIGH[0], GRID), jnp.linspace(0.0, HIGH[1], GRID)
+    context = jnp.array(list(product(heights, spacings)), jnp.float32)  # f32[100, 2]
+    n = len(context)
+    return Task(context, seed=jnp.arange(n, dtype=jnp.int32), row=jnp.full(n, -1, jnp.int32))
