@@ -190,3 +190,20 @@ def test_a_teacher_whose_questions_depend_on_answers_is_refused():
     assert curriculum.asks_for_values
     with pytest.raises(ConfigError, match="ask for all of them at once"):
         curriculum.observe(value=lambda tasks: -tasks.context[:, 0])
+
+
+def test_the_same_task_played_twice_at_once_is_counted_once_each():
+    """A pool of one task: only the object that was handed out tells one episode from the other."""
+    space = procurl.task_space([0.0], [1.0], target=[1.0], pool_size=1, fresh_seeds=False)
+    curriculum = procurl.Curriculum(procurl.IID(space), every=20, n_envs=2)
+    a, b, waiting = curriculum.next(), curriculum.next(), curriculum.next()
+    curriculum.record(a, ret=0.0, length=15, finished=False)
+    curriculum.record(b, ret=0.0, length=5, finished=False)
+    curriculum.withdraw(waiting)
+    assert curriculum.due
+    curriculum.observe()
+    curriculum.record(b, ret=1.0, length=8)
+    curriculum.record(a, ret=1.0, length=16)
+    e = curriculum.episodes
+    assert sorted(e.steps[e.steps > 0].tolist()) == [1, 3]
+    assert sorted(zip(e.length[e.finished].tolist(), e.steps[e.finished].tolist(), strict=True)) == [(8, 3), (16, 1)]

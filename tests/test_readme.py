@@ -23,6 +23,30 @@ def test_the_ten_lines_run_as_printed(tmp_path):
     assert "[    0 25600 51200]" in done.stdout
 
 
+PLAIN = """
+import gymnasium
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+
+def make_env():
+    return gymnasium.make("CartPole-v1")
+
+env = make_vec_env(make_env, n_envs=8)
+model = PPO("MlpPolicy", env, n_steps=256)
+model.learn(100_000)
+"""
+
+
+def test_the_stable_baselines3_script_changes_ten_lines_at_most_and_runs(tmp_path):
+    code = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[1]
+    plain, curriculum = ({line for line in text.splitlines() if line.strip()} for text in (PLAIN, code))
+    assert len(curriculum - plain) <= 10 and len(plain - curriculum) <= 10
+    few = code.replace("learn(100_000,", "learn(4096,") + "\nprint(curriculum.updates, model.num_timesteps)"
+    done = subprocess.run([sys.executable, "-c", few], cwd=tmp_path, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-2:] == ["2", "4096"]
+
+
 def test_the_commands_run_as_printed(tmp_path):
     """Word for word, but for fewer steps and seeds."""
     commands = re.findall(r"^procurl (?:train|evaluate|plot) .*$", README, re.MULTILINE)

@@ -1,5 +1,6 @@
 """Stable-Baselines3: the callback, the values, saving, and the engine."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -373,7 +374,7 @@ class TestEngine:
         seen = []
         arguments = {"seeds": 2, "steps": 1024, "out": tmp_path / "run", "callback": lambda p: seen.append(p.steps)}
         result = sb3_engine.train(env, teacher, self.CONFIG, **arguments)
-        assert seen == [512, 1024] * 2 and result.steps.tolist() == [0, 512, 1024]
+        assert result.status == "finished" and seen == [512, 1024] * 2 and result.steps.tolist() == [0, 512, 1024]
         again = procurl.load_result(tmp_path / "run")
         assert again.config["engine"] == "sb3" and again.provenance["stable-baselines3"]
         assert again.ret.shape == (2, 3) and again.trace["task_context"].shape[:2] == (2, 4)
@@ -381,6 +382,14 @@ class TestEngine:
         assert again.trace["finite"].all() and again.trace["inside"].all()
         policy = procurl.load_policy(tmp_path / "run", seed=1)
         assert policy.predict(np.zeros(7)).shape == (2,)
+
+    def test_every_rollout_is_a_period(self):
+        """Few tasks: the same one is often played by two environments at once, and lies ready for a third."""
+        env, space = procurl.make("point-mass-1t")
+        few = jax.tree.map(lambda x: x[:2], space.pool)
+        teacher = procurl.make_teacher("iid", dataclasses.replace(space, pool=few))
+        result = sb3_engine.train(env, teacher, self.CONFIG, steps=40 * 256)
+        assert result.status == "finished" and result.trace["started"].shape == (1, 40)
 
     def test_finished_seeds_are_kept_when_a_run_is_cut(self, tmp_path):
         env, space = procurl.make("point-mass-1t")

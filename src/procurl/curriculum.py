@@ -70,6 +70,7 @@ class Curriculum:
         first = _host(_propose(teacher, self._state, k_pick, n_envs))
         self._fill(first, np.zeros(n_envs, np.float32), np.zeros(n_envs, np.int32))
         self._handed[:] = False
+        self._holders: dict[int, HostTask | Task] = {}  # row -> the very object that stands for it outside
         self._row = 0  # the next one to hand out
 
     @property
@@ -90,8 +91,10 @@ class Curriculum:
         self._row += 1
         if self._row == self.n_envs and not self.updates:
             self._row = self._n_open  # the first tasks stand before the queue
-        task = self._episodes.task
-        return HostTask(task.context[row].copy(), int(task.seed[row]), int(task.row[row]))
+        e = self._episodes.task
+        task = HostTask(e.context[row].copy(), int(e.seed[row]), int(e.row[row]))
+        self._holders[row] = task
+        return task
 
     def record(
         self,
@@ -170,6 +173,7 @@ class Curriculum:
         self.updates += 1
         e = self._episodes
         running = np.flatnonzero(self._handed & ~e.finished)[-self._n_open :]
+        self._holders = {k: self._holders[row] for k, row in enumerate(running) if row in self._holders}
         self._fill(jax.tree.map(lambda x: x[running], e.task), e.ret[running], e.length[running])
 
     def _fill(self, running: Any, ret: np.ndarray, length: np.ndarray) -> None:
@@ -195,15 +199,21 @@ class Curriculum:
         self._row = self._n_open
 
     def _find(self, task: HostTask | Task) -> int:
-        context, seed, row = np.asarray(task.context, np.float32), task.seed, int(task.row)
+        """Its row. The same task may be played twice at once, so the object itself counts first, its content second."""
         e = self._episodes
-        same = self._handed & ~e.finished & (e.task.seed == seed) & (e.task.row == row)
-        candidates = np.flatnonzero(same & (e.task.context == context).all(axis=1))
-        if len(candidates) == 0:
+        is_open = self._handed & ~e.finished
+        for k, holder in self._holders.items():
+            if holder is task and is_open[k]:
+                return k
+        context, seed, row = np.asarray(task.context, np.float32), task.seed, int(task.row)
+        same = is_open & (e.task.seed == seed) & (e.task.row == row) & (e.task.context == context).all(axis=1)
+        candidates = sorted(np.flatnonzero(same).tolist(), key=lambda k: k in self._holders)
+        if not candidates:
             raise ConfigError(
                 f"record: context {context.tolist()}, seed {seed}, row {row} is no task that next() handed out and "
                 f"that is still being played"
             )
+        self._holders[candidates[0]] = task
         return int(candidates[0])
 
     def _keys(self) -> Array:
@@ -240,6 +250,7 @@ class Curriculum:
             lambda x: np.array(x), (state["episodes"], state["earlier"], state["handed"])
         )
         self.updates, self._row = (int(x) for x in state["counters"])
+        self._holders = {}
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it to one file, as a whole or not at all."""

@@ -105,7 +105,8 @@ class CurriculumCallback(BaseCallback):
         now = [_task(info) for info in _innermost(self.env).reset_infos]
         if first or not all(_same(a, b) for a, b in zip(now, self._playing, strict=True)):
             # `learn` has just reset all environments: each took the task that lay ready
-            self._refuse_strangers(now)
+            for i, task in enumerate(now):
+                self._refuse_stranger(i, task, self._dealt[i])
             for task in self._playing:
                 self.curriculum.withdraw(task)  # it was cut off
             self._playing, self._dealt = self._dealt, self._later or [self.curriculum.next() for _ in now]
@@ -161,7 +162,8 @@ class CurriculumCallback(BaseCallback):
     # --- episodes ---
 
     def _ended(self, i: int, info: dict[str, Any]) -> None:
-        task, ret, length = _task(info), float(self._ret[i]), int(self._length[i])
+        task, ret, length = self._playing[i], float(self._ret[i]), int(self._length[i])
+        self._refuse_stranger(i, _task(info), task)
         success = bool(info.get("is_success", False))
         if callable(getattr(self.value, "record", None)):
             self.value.record(task.context, ret)  # type: ignore[union-attr]
@@ -217,13 +219,12 @@ class CurriculumCallback(BaseCallback):
                 f"learn(..., reset_num_timesteps=True)"
             )
 
-    def _refuse_strangers(self, now: list[HostTask]) -> None:
-        for i, (played, dealt) in enumerate(zip(now, self._dealt, strict=True)):
-            if not _same(played, dealt):
-                raise ConfigError(
-                    f"environment {i} plays context {played.context}, but was given {dealt.context}: is the model's "
-                    f"environment the one that CurriculumCallback got?"
-                )
+    def _refuse_stranger(self, i: int, played: HostTask, dealt: HostTask) -> None:
+        if not _same(played, dealt):
+            raise ConfigError(
+                f"environment {i} plays context {played.context}, but was given {dealt.context}: is the model's "
+                f"environment the one that CurriculumCallback got, and does nobody else set its tasks?"
+            )
 
     def _check_period(self) -> None:
         if not self._at_rollout_end:

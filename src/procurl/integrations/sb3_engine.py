@@ -104,6 +104,9 @@ class _Run:
         self.evaluate()
         curriculum = Curriculum(self.teacher, self.seed, every=self.config.ppo.n_steps, n_envs=self.config.ppo.n_envs)
         self.model.learn(self.total_steps, callback=_Recorder(curriculum, self), log_interval=None)  # type: ignore[arg-type]
+        assert self.log.status != "running", (
+            f"{self.log.iterations} of {self.log.n_iterations} iterations were recorded"
+        )
         result = self.log.result(jax.tree.map(lambda x: x[None], params_of(self.model)))
         provenance = {**result.provenance, "torch": torch.__version__, "stable-baselines3": __version__}
         return dataclasses.replace(result, config={**result.config, "engine": "sb3"}, provenance=provenance)

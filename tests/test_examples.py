@@ -1,0 +1,40 @@
+"""The examples run, and stay short."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def run(code: str) -> str:
+    setup = f"import sys; sys.path.insert(0, {str(EXAMPLES)!r})\n"
+    done = subprocess.run([sys.executable, "-c", setup + code], capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", ["own_loop", "sb3_cartpole", "new_teacher", "new_environment"])
+def test_short(name):
+    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < 60
+
+
+def test_stable_baselines3_on_cartpole():
+    said = run("sys.argv = ['x', '--steps', '4096']; import sb3_cartpole; sb3_cartpole.main()")
+    assert said.startswith("procurl-target: ") and "of 500 steps with long poles" in said
+
+
+def test_a_new_teacher():
+    assert "training success per iteration: [" in run("import new_teacher; new_teacher.main(steps=10_240)")
+
+
+def test_a_new_environment():
+    said = run("import new_environment; new_environment.main(steps=25_600)")
+    assert "procurl-target: return on the target" in said and "iid: return" in said
+
+
+def test_ppo_in_one_file():
+    said = run("sys.argv = ['x', '--total-timesteps', '4096']; import cleanrl_ppo; cleanrl_ppo.main()")
+    assert "4096 steps: mean return of the last episodes" in said
