@@ -21,9 +21,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from procurl.integrations.gymnasium import STUMP_TRACKS as OURS
+import procurl.integrations.gymnasium  # noqa: F401  # registers ours
 
-PLAIN, UNIFORM = "BipedalWalker-v3", "uniform"
+PLAIN, OURS, UNIFORM = "BipedalWalker-v3", "procurl/StumpTracks-v0", "uniform"
 CONTEXTS = {f"height {h:g}, spacing {d:g}": (h, d) for h, d in [(-3, 6), (-3, 1), (1, 3), (1, 1), (3, 1), (1, 0)]}
 
 

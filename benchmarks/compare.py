@@ -4,6 +4,9 @@
     python benchmarks/compare.py --name headline --seeds 256 --steps 1M --settings point-mass-1t point-mass-2g \\
         --teachers procurl-target procurl-unif iid target --out benchmarks/results
     python benchmarks/compare.py --name paper --draw --out benchmarks/results             (pictures and tables again)
+    python benchmarks/compare.py --name release --student release --settings minigrid --teachers iid --out parts/iid
+    python benchmarks/compare.py --name release --settings minigrid --merge parts/* --out benchmarks/results
+    python benchmarks/compare.py --name paper release --settings minigrid --draw --figure minigrid --out ...
 
 Per setting it writes NAME-SETTING.json (hardware, versions, configs, mean return on held-out target tasks over training
 with its standard error, final return per seed, bootstrap 95 % intervals of ProCuRL-Target's lead) and NAME-SETTING.npz
@@ -25,12 +28,13 @@ from procurl.bench.stats import bootstrap_difference, mean_and_error
 from procurl.cli import step_count
 from procurl.result import Result
 
-SEEDS_DRAWN = 8  # whose contexts are kept for the scatter pictures
+SEEDS_DRAWN = 8  # whose contexts are kept for the curriculum pictures
+SPEEDS = ("steps_per_second", "compile_seconds", "wall_seconds")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--name", default="comparison", help="prefix of the files")
+    parser.add_argument("--name", nargs="+", default=["comparison"], help="prefix of the files; several with --draw")
     parser.add_argument("--settings", nargs="+", default=["point-mass-1t", "point-mass-2g", "maze-plane"])
     parser.add_argument(
         "--teachers", nargs="+", default=[*presets.TEACHERS, "procurl-target:release"], help="NAME or NAME:VARIANT"
@@ -43,14 +47,28 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "gpu"])
     parser.add_argument("--images", type=Path, help="with --draw: also a picture of each strategy's contexts, here")
     parser.add_argument("--draw", action="store_true", help="only draw the files that are there")
+    parser.add_argument("--figure", help="with --draw: name of the picture of the learning curves; default: NAME")
+    parser.add_argument(
+        "--merge",
+        type=Path,
+        nargs="+",
+        help="only join the files in these folders, of strategies that ran side by side",
+    )
     args = parser.parse_args()
-    if not args.draw:
+    if args.draw:
+        draw(args.name, args.settings, args.out, args.figure or args.name[0], args.images)
+        return
+    if len(args.name) > 1:
+        parser.error("several names go with --draw only")
+    args.name = args.name[0]
+    args.out.mkdir(parents=True, exist_ok=True)
+    if not args.merge:
         procurl.use_cores(device=args.device)
-        args.out.mkdir(parents=True, exist_ok=True)
-        for setting in args.settings:
+    for setting in args.settings:
+        if args.merge:
+            merge(f"{args.name}-{setting}", args.merge, args.out)
+        else:
             compare(setting, args)
-    else:
-        draw(args.name, args.settings, args.out, args.images)
 
 
 def compare(setting: str, args: argparse.Namespace) -> None:
@@ -61,7 +79,8 @@ def compare(setting: str, args: argparse.Namespace) -> None:
     config = procurl.preset(setting, args.student)
     paper = presets.named_setting(setting)
     n_seeds, steps = args.seeds or paper.seeds, args.steps or paper.steps
-    summary = {"setting": setting, "seeds": n_seeds, "date": time.strftime("%Y-%m-%d"), "teachers": {}}
+    summary = {"setting": setting, "student": args.student, "seeds": n_seeds}
+    summary |= {"date": time.strftime("%Y-%m-%d"), "teachers": {}}
     arrays: dict[str, np.ndarray] = {}
     path = args.out / f"{args.name}-{setting}.json"
     if path.exists():
@@ -91,14 +110,35 @@ def compare(setting: str, args: argparse.Namespace) -> None:
     print(table(summary), flush=True)
 
 
+def merge(stem: str, folders: list[Path], out: Path) -> None:
+    """One file out of several with other strategies in each.
+
+    They ran side by side on one device, so their speeds say nothing about a strategy: left out.
+    """
+    parts = [json.loads((folder / f"{stem}.json").read_text()) for folder in folders]
+    teachers, arrays = {}, {}
+    for folder, part in zip(folders, parts, strict=True):
+        for key in ("setting", "student", "seeds", "steps", "space", "n_steps"):
+            if part.get(key) != parts[0].get(key):
+                raise SystemExit(f"{folder}: {key} = {part.get(key)}, but {folders[0]} has {parts[0].get(key)}")
+        for name, r in part["teachers"].items():
+            teachers[name] = {k: v for k, v in r.items() if k not in SPEEDS}
+        with np.load(folder / f"{stem}.npz", allow_pickle=False) as kept:
+            arrays |= dict(kept)
+    summary = parts[0] | {"teachers": teachers}
+    (out / f"{stem}.json").write_text(json.dumps(summary, indent=1) + "\n")
+    np.savez_compressed(out / f"{stem}.npz", **arrays)
+    print(table(summary))
+
+
 def row(result: Result) -> dict:
     mean, error = mean_and_error(result.ret)
     area, area_error = mean_and_error(result.ret.mean(axis=1))
     return {
         "teacher": result.config["teacher"],
-        "mean": np.round(mean, 4).tolist(),
-        "standard_error": np.round(error, 4).tolist(),
-        "final_per_seed": np.round(result.ret[:, -1], 3).tolist(),
+        "mean": np.round(mean.astype(float), 4).tolist(),
+        "standard_error": np.round(error.astype(float), 4).tolist(),
+        "final_per_seed": np.round(result.ret[:, -1].astype(float), 3).tolist(),
         "area": [round(float(area), 4), round(float(area_error), 4)],
         "steps_per_second": round(result.timing["steps_per_second"]),
         "compile_seconds": result.timing["compile_seconds"],
@@ -117,11 +157,16 @@ def line(row: dict) -> str:
     return f"{row['mean'][-1]:.3f} +- {row['standard_error'][-1]:.3f} in {row['wall_seconds']:.0f} s"
 
 
+def ours(summary: dict) -> str:
+    """The ProCuRL-Target that goes with the student."""
+    return "procurl-target:release" if summary.get("student") == "release" else "procurl-target"
+
+
 def leads(summary: dict) -> dict[str, np.ndarray]:
     """95 % interval of ProCuRL-Target's final return minus each other strategy's."""
     final = {name: np.array(row["final_per_seed"]) for name, row in summary["teachers"].items()}
-    ours = final.pop("procurl-target", None)
-    return {} if ours is None else {name: bootstrap_difference(ours, other) for name, other in final.items()}
+    best = final.pop(ours(summary), None)
+    return {} if best is None else {name: bootstrap_difference(best, other) for name, other in final.items()}
 
 
 def table(summary: dict) -> str:
@@ -133,7 +178,7 @@ def table(summary: dict) -> str:
         gap = f"[{lead[name][0]:+.3f}, {lead[name][1]:+.3f}]" if name in lead else ""
         final = f"{r['mean'][-1]:.3f} +- {r['standard_error'][-1]:.3f}"
         rows.append([name, final, gap, f"{r['area'][0]:.3f} +- {r['area'][1]:.3f}"])
-    head = ["teacher", "final return", "ProCuRL-Target's lead, 95 %", "mean over training"]
+    head = ["teacher", "final return", f"lead of {ours(summary)}, 95 %", "mean over training"]
     where = ", ".join(sorted(set(summary["provenance"]["devices"])))
     title = (
         f"{summary['setting']}: {summary['seeds']} seeds, {summary['steps'][-1]:,} steps, {where}, {summary['date']}"
@@ -158,17 +203,18 @@ def restored(summary: dict, arrays: dict[str, np.ndarray], name: str) -> Result:
     )  # fmt: skip
 
 
-def draw(name: str, settings: list[str], folder: Path, images: Path | None) -> None:
-    """NAME.png: learning curves, one panel per setting; NAME-SETTING-curriculum.png and -distance.png."""
+def draw(names: list[str], settings: list[str], folder: Path, title: str, images: Path | None) -> None:
+    """TITLE.png: learning curves, one panel per setting (and name); NAME-SETTING-curriculum.png and -distance.png."""
     import matplotlib.pyplot as plt
 
     from procurl.bench import figures
     from procurl.teachers import TEACHERS
 
+    parts = [(name, setting) for name in names for setting in settings]
     figure, panels = plt.subplots(
-        1, len(settings), figsize=(4.6 * len(settings), 3.4), layout="constrained", squeeze=False
+        1, len(parts), figsize=(4.6 * len(parts), 3.4), layout="constrained", squeeze=False, sharey=len(names) > 1
     )
-    for axes, setting in zip(panels[0], settings, strict=True):
+    for axes, (name, setting) in zip(panels[0], parts, strict=True):
         summary = json.loads((folder / f"{name}-{setting}.json").read_text())
         print(table(summary))
         for teacher, r in summary["teachers"].items():
@@ -179,7 +225,8 @@ def draw(name: str, settings: list[str], folder: Path, images: Path | None) -> N
             steps = np.array(summary["steps"]) / 1e6
             axes.plot(steps, mean, color=colour, label=label, linewidth=1.8, linestyle="--" if variant else "-")
             axes.fill_between(steps, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
-        axes.set_title(f"{setting}, {summary['seeds']} seeds")
+        student = f", {summary['student']} student" if len(names) > 1 else ""
+        axes.set_title(f"{setting}{student}, {summary['seeds']} seeds")
         axes.set_xlabel("environment steps (millions)")
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25, linewidth=0.6)
@@ -188,10 +235,10 @@ def draw(name: str, settings: list[str], folder: Path, images: Path | None) -> N
             with np.load(traces, allow_pickle=False) as arrays:
                 results = {t: restored(summary, dict(arrays), t) for t in summary["teachers"]}
             compared = [results[t] for t in ("procurl-target", "currot", "iid", "target") if t in results]
-            for kind, picture in (
-                ("curriculum", figures.curriculum_scatter(list(results.values()))),
-                ("distance", figures.distance_to_target(compared)),
-            ):
+            pictures = figures.curriculum(setting, list(results.values()))
+            if "distance" in pictures:  # of all of them, it would be too full
+                pictures["distance"] = figures.distance_to_target(compared)
+            for kind, picture in pictures.items():
                 picture.savefig(folder / f"{name}-{setting}-{kind}.png", dpi=110)
                 plt.close(picture)
             if images is not None:  # one picture per strategy, for its page
@@ -201,7 +248,7 @@ def draw(name: str, settings: list[str], folder: Path, images: Path | None) -> N
                     plt.close(picture)
     panels[0, 0].set_ylabel("return on target tasks")
     panels[0, 0].legend(frameon=False, fontsize=8)
-    figure.savefig(folder / f"{name}.png", dpi=130)
+    figure.savefig(folder / f"{title}.png", dpi=130)
 
 
 if __name__ == "__main__":

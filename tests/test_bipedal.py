@@ -22,10 +22,12 @@ import procurl
 from procurl.envs.bipedal.space import bipedal_space
 from procurl.envs.bipedal.track import END, GOAL, GROUND, START, STEP, make_track
 from procurl.errors import ConfigError
-from procurl.integrations.gymnasium import STUMP_TRACKS, TaskEnv, ended_tasks
+from procurl.integrations.gymnasium import TaskEnv, ended_tasks
 
 walker = pytest.importorskip("gymnasium.envs.box2d.bipedal_walker", reason="needs Box2D", exc_type=ImportError)
 from procurl.envs.bipedal.stump_tracks import StumpTracks  # noqa: E402
+
+STUMP_TRACKS = "procurl/StumpTracks-v0"
 
 # spacing -> (stumps, end of the ground), measured in the benchmark's own environment
 MEASURED = [

@@ -29,21 +29,27 @@ COLOURS = {
     "IID": "#000000",
     "Target": "#999999",
 }
+# MiniG's families from the target to those that have least in common with it.
+FAMILY_COLOURS = {
+    "blocked-unlock-pickup": "#D55E00",
+    "unlock-pickup": "#E69F00",
+    "unlock": "#F0E442",
+    "four-rooms": "#56B4E9",
+    "crossing": "#009E73",
+    "dynamic-obstacles": "#0072B2",
+}
 NAMES = {"ProCuRLTarget": "ProCuRL-Target", "ProCuRLUnif": "ProCuRL-Unif"}
 
 
 def save_all(results: list[Result], out: Path, *, band: str = "se", suffix: str = "png") -> list[Path]:
-    """Learning curves per setting, then a scatter of the curriculum per run and the distance to the target."""
+    """Learning curves per setting, then pictures of the curricula."""
     by_setting: dict[str, list[Result]] = defaultdict(list)
     for result in results:
         by_setting[result.config["setting"] or "custom"].append(result)
     written = []
     for setting, runs in by_setting.items():
-        for kind, figure in (
-            ("curves", learning_curves(runs, band=band)),
-            ("curriculum", curriculum_scatter(runs)),
-            ("distance", distance_to_target(runs)),
-        ):
+        pictures = {"curves": learning_curves(runs, band=band), **curriculum(setting, runs)}
+        for kind, figure in pictures.items():
             path = out / f"{setting}-{kind}.{suffix}"
             figure.savefig(path, dpi=150)
             plt.close(figure)
@@ -64,6 +70,13 @@ def learning_curves(results: list[Result], *, band: str = "se") -> Any:
     axes.set_title(_title(results, "95 % interval" if band == "ci" else "standard error"))
     axes.legend(frameon=False, fontsize=9)
     return figure
+
+
+def curriculum(setting: str, results: list[Result]) -> dict[str, Any]:
+    """What was taught, in the pictures that suit a setting's contexts."""
+    if setting == "minigrid":  # eight bits, six of 256 combinations
+        return {"curriculum": family_shares(results)}
+    return {"curriculum": curriculum_scatter(results), "distance": distance_to_target(results)}
 
 
 def curriculum_scatter(results: list[Result]) -> Any:
@@ -99,6 +112,37 @@ def curriculum_scatter(results: list[Result]) -> Any:
     for axes in grid[:, 0]:
         axes.set_ylabel(_words(space["names"][1 % len(space["names"])]))
     figure.colorbar(dots, ax=grid, label="steps (millions)")
+    return figure
+
+
+def family_shares(results: list[Result]) -> Any:
+    """MiniG: the share of each family among the episodes that began, over training; the target at the bottom."""
+    from procurl.envs.minigrid.families import FAMILIES, nearest_family
+
+    columns = min(3, len(results))
+    rows = -(-len(results) // columns)
+    figure, grid = plt.subplots(
+        rows, columns, figsize=(3.0 * columns + 1.8, 2.3 * rows), layout="constrained", squeeze=False, sharey=True
+    )
+    for axes in grid.flat[len(results) :]:
+        axes.set_axis_off()
+    numbers = {family.name: k for k, family in enumerate(FAMILIES)}
+    for axes, result, label in zip(grid.flat, results, labels(results), strict=False):
+        context = result.trace["task_context"]  # f32[S, iterations, k, 8]
+        began = np.isfinite(context[..., 0])
+        family = np.where(began, nearest_family(np.nan_to_num(context)), -1)  # type: ignore[arg-type]  # as NumPy
+        counts = np.stack([(family == numbers[name]).sum(axis=(0, 2)) for name in FAMILY_COLOURS])
+        shares = _smooth(counts / np.maximum(began.sum(axis=(0, 2)), 1))  # f64[6, iterations]
+        axes.stackplot(_iteration_steps(result) / 1e6, shares, colors=FAMILY_COLOURS.values(), labels=FAMILY_COLOURS)
+        axes.set_title(textwrap.fill(label, 36), fontsize=9)
+        axes.set(ylim=(0, 1), xmargin=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("share of episodes")
+    for axes in grid.flat[max(0, len(results) - columns) : len(results)]:
+        axes.set_xlabel("steps (millions)")
+    handles, names = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles[::-1], names[::-1], loc="outside right center", frameon=False, fontsize=9)
     return figure
 
 

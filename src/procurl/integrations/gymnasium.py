@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from procurl.errors import ConfigError
 from procurl.integrations import name_the_extra
-from procurl.integrations.tasks import KEYS, N_SEEDS, HostTask, TaskDesk, refuse_unknown
+from procurl.integrations.tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, refuse_unknown
 
 try:
     import gymnasium
@@ -38,10 +38,14 @@ REGISTERED = {
     "procurl/PointMass-v0": ("point-mass", "point-mass-1t"),
     "procurl/Maze-v0": ("maze", "maze-plane"),
 }
-STUMP_TRACKS = "procurl/StumpTracks-v0"  # plays in Box2D
+# id -> the class, for those that play in another package and not in JAX
+ON_PACKAGES = {
+    "procurl/MiniG-v0": "procurl.integrations.minigrid:MiniG",  # extra [minigrid]
+    "procurl/StumpTracks-v0": "procurl.envs.bipedal.stump_tracks:StumpTracks",  # extra [box2d]
+}
 
 
-class TaskEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class TaskEnv(TakesTasks, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Any Gymnasium environment as one that takes tasks.
 
     A task is a context and a seed. The context is applied by your function, before the wrapped environment's `reset`;
@@ -90,25 +94,6 @@ class TaskEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.context_space = box
         if observe:
             self.observation_space = _with_context(env.observation_space, box)
-
-    def set_next_task(self, context: ArrayLike, task_seed: int | None = None, task_row: int = -1) -> None:
-        """The task of the next episode. Does not touch the running one; a second call replaces the first."""
-        self._desk.set_next(context, task_seed, task_row)
-
-    @property
-    def next_task(self) -> tuple[NDArray[np.float32], int | None, int] | None:
-        """The task set for the next episode, or None.
-
-        Assigning a task, e.g. a `procurl.Task`, is `set_next_task(*task)`, and assigning None changes nothing. So one
-        line serves all members of a vector environment:
-        `envs.set_attr("next_task", [pick() if ended else None for ended in terminated | truncated])`.
-        """
-        return self._desk.next
-
-    @next_task.setter
-    def next_task(self, task: Sequence[Any] | None) -> None:
-        if task is not None:
-            self._desk.set_next(*task)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         refuse_unknown(options, (*KEYS, *self._pass_options))
@@ -196,8 +181,9 @@ def register() -> None:
                 vector_entry_point="procurl.integrations.settings_vector:SettingVectorEnv",
                 kwargs={"setting": setting, "family": family},
             )
-    if STUMP_TRACKS not in gymnasium.registry:
-        gymnasium.register(STUMP_TRACKS, entry_point="procurl.envs.bipedal.stump_tracks:StumpTracks")
+    for env_id, entry_point in ON_PACKAGES.items():
+        if env_id not in gymnasium.registry:
+            gymnasium.register(env_id, entry_point=entry_point)
 
 
 register()

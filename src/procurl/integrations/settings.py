@@ -7,7 +7,7 @@ comes from the generator that `reset(seed=...)` seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 from jax import Array
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from procurl import envs
 from procurl.envs import maze, point_mass
 from procurl.errors import ConfigError, unknown_name
 from procurl.integrations import pictures
-from procurl.integrations.tasks import KEYS, N_SEEDS, HostTask, TaskDesk, refuse_unknown
+from procurl.integrations.tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, refuse_unknown
 from procurl.types import Continuous, Step, Task, TaskSpace
 
 Frame = NDArray[np.uint8]
@@ -49,7 +49,7 @@ SCENES: dict[type, Scene] = {
 METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
 
 
-class SettingEnv(gymnasium.Env[NDArray[np.float32], Any]):
+class SettingEnv(TakesTasks, gymnasium.Env[NDArray[np.float32], Any]):
     """One environment of a setting.
 
     Args:
@@ -79,20 +79,6 @@ class SettingEnv(gymnasium.Env[NDArray[np.float32], Any]):
         self.noise_seed = np.uint32(0)
         self._t = 0
         self._trail: list[NDArray[np.float32]] = []
-
-    def set_next_task(self, context: ArrayLike, task_seed: int | None = None, task_row: int = -1) -> None:
-        """The task of the next episode that begins without one in its options."""
-        self._desk.set_next(context, task_seed, task_row)
-
-    @property
-    def next_task(self) -> tuple[NDArray[np.float32], int | None, int] | None:
-        """As in `TaskEnv`: assigning a task is `set_next_task(*task)`, assigning None changes nothing."""
-        return self._desk.next
-
-    @next_task.setter
-    def next_task(self, task: Sequence[Any] | None) -> None:
-        if task is not None:
-            self._desk.set_next(*task)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -64,8 +64,8 @@ class TaskDesk:
                 f"{self.names[k]} = {given[k]:g} lies outside [{self.low[k]:g}, {self.high[k]:g}]: "
                 f"give a context within the bounds, or clip it with space.project"
             )
-        seed = None if task_seed is None else _integer("task_seed", task_seed, 0, N_SEEDS)
-        return HostTask(np.clip(given, self.low, self.high), seed, _integer("task_row", task_row, -1, N_SEEDS))
+        seed = None if task_seed is None else integer("task_seed", task_seed, 0, N_SEEDS)
+        return HostTask(np.clip(given, self.low, self.high), seed, integer("task_row", task_row, -1, N_SEEDS))
 
     def set_next(self, context: ArrayLike, task_seed: Any = None, task_row: Any = -1) -> None:
         self.next = self.task(context, task_seed, task_row)
@@ -84,6 +84,31 @@ class TaskDesk:
         return task
 
 
+class TakesTasks:
+    """For an environment with a desk: the next task, as its caller sees it."""
+
+    _desk: TaskDesk
+
+    def set_next_task(self, context: ArrayLike, task_seed: int | None = None, task_row: int = -1) -> None:
+        """The task of the next episode. Does not touch the running one; a second call replaces the first."""
+        self._desk.set_next(context, task_seed, task_row)
+
+    @property
+    def next_task(self) -> tuple[NDArray[np.float32], int | None, int] | None:
+        """The task set for the next episode, or None.
+
+        Assigning a task, e.g. a `procurl.Task`, is `set_next_task(*task)`, and assigning None changes nothing. So one
+        line serves all members of a vector environment:
+        `envs.set_attr("next_task", [pick() if ended else None for ended in terminated | truncated])`.
+        """
+        return self._desk.next
+
+    @next_task.setter
+    def next_task(self, task: Sequence[Any] | None) -> None:
+        if task is not None:
+            self._desk.set_next(*task)
+
+
 def refuse_unknown(options: Mapping[str, Any] | None, known: Sequence[str]) -> None:
     """A misspelt option would otherwise train on the wrong task in silence."""
     for key in options or {}:
@@ -91,7 +116,7 @@ def refuse_unknown(options: Mapping[str, Any] | None, known: Sequence[str]) -> N
             raise unknown_name("option of reset", str(key), known)
 
 
-def _integer(name: str, value: Any, low: int, high: int) -> int:
+def integer(name: str, value: Any, low: int, high: int) -> int:
     try:
         number = operator.index(np.asarray(value).item())  # a 0-d array of JAX or NumPy is fine, a float is not
     except (TypeError, ValueError) as error:

@@ -1,8 +1,9 @@
 """ProCuRL-Unif and ProCuRL-Target (the paper's Section 3): tasks that are neither too easy nor too hard now,
 and that are correlated with target tasks that can be learnt next.
 
-The learning potential of a task is Z(c) = V(c)/V_max (V_max - V(c)): zero for a task that is hopeless or
-solved, largest half-way. With K(c, t) = exp(-|c - t|) as the correlation of a task c and a target t:
+The learning potential of a task is Z(c) = V(c) (1 - V(c)), with V scaled to [0, 1] by the space's range of values: zero
+for a task that is hopeless or solved, largest half-way. With K(c, t) = exp(-|c - t|) as the correlation of a task c
+and a target t:
 
     ProCuRL-Unif    P(c)    proportional to  exp(beta Z(c))
     ProCuRL-Target  P(t, c) proportional to  exp(beta Z(c) Z(t) K(c, t)),  and c is played
@@ -28,11 +29,14 @@ Similarity = Callable[[Array, Array], Array]  # contexts f32[n, d], f32[m, d] ->
 
 
 def learning_potential(value: Array, space: TaskSpace) -> Array:
-    """Z = V/V_max (V_max - V) for values measured from V_min and clipped; NaN counts as hopeless."""
+    """Z = V (1 - V) for values scaled to [0, 1] and clipped; NaN counts as hopeless.
+
+    The paper writes V/V_max (V_max - V), and has V_max = 1 everywhere: where returns are larger (the Bipedal Walker),
+    it scales them first. Taken literally, its beta would have to shrink with the square of V_max.
+    """
     v_min, v_max = space.value_range
-    top = v_max - v_min
-    v = jnp.clip(jnp.nan_to_num(value - v_min, nan=0.0, posinf=0.0, neginf=0.0), 0.0, top)
-    return v / top * (top - v)
+    v = jnp.clip(jnp.nan_to_num((value - v_min) / (v_max - v_min), nan=0.0, posinf=0.0, neginf=0.0), 0.0, 1.0)
+    return v * (1 - v)
 
 
 @jax.tree_util.register_dataclass

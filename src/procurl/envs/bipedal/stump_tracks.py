@@ -6,15 +6,14 @@ It imports no JAX: worker processes stay light.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from procurl.envs.bipedal.track import GROUND, HIGH, LOW, MASTERED, MAX_STEPS, NAMES, STEP, make_track
 from procurl.errors import ConfigError, MissingExtraError
-from procurl.integrations.tasks import KEYS, N_SEEDS, HostTask, TaskDesk, refuse_unknown
+from procurl.integrations.tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, refuse_unknown
 
 try:
     import Box2D
@@ -31,7 +30,7 @@ from gymnasium.utils import EzPickle, seeding
 STUMP, STUMP_EDGE, GRASS, EARTH = (255, 255, 255), (153, 153, 153), (76, 204, 76), (102, 153, 76)
 
 
-class StumpTracks(BipedalWalker):
+class StumpTracks(TakesTasks, BipedalWalker):
     """The walker on the track of a task; tasks are given and reported as in `procurl.integrations.gymnasium.TaskEnv`.
 
     The task alone (context and seed) decides the track and the push that the walker gets in the beginning. A task that
@@ -49,20 +48,6 @@ class StumpTracks(BipedalWalker):
         self._desk = TaskDesk(LOW, HIGH, NAMES)
         self._unnamed = seeding.np_random()[0]  # draws what a task leaves open
         self._steps, self._return = 0, 0.0
-
-    def set_next_task(self, context: ArrayLike, task_seed: int | None = None, task_row: int = -1) -> None:
-        """The task of the next episode that begins without one in its options."""
-        self._desk.set_next(context, task_seed, task_row)
-
-    @property
-    def next_task(self) -> tuple[NDArray[np.float32], int | None, int] | None:
-        """As in `TaskEnv`: assigning a task is `set_next_task(*task)`, assigning None changes nothing."""
-        return self._desk.next
-
-    @next_task.setter
-    def next_task(self, task: Sequence[Any] | None) -> None:
-        if task is not None:
-            self._desk.set_next(*task)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -54,9 +54,12 @@ def walls(family: int) -> np.ndarray:
 
 
 def nearest_family(context: Array) -> Array:
-    """i32[...] from f32[..., 8]: round every skill (half to even), then the family at the smallest distance."""
-    gaps = jnp.round(context)[..., None, :] != BITS  # bool[..., 6, 8]
-    return jnp.argmin(jnp.sum(gaps, axis=-1), axis=-1).astype(jnp.int32)
+    """i32[...] from f32[..., 8]: round every skill (half to even), then the family at the smallest distance.
+
+    Methods only: arrays of NumPy serve as well as JAX's.
+    """
+    gaps = context.round()[..., None, :] != BITS  # bool[..., 6, 8]
+    return gaps.sum(axis=-1).argmin(axis=-1).astype(np.int32)
 
 
 def nearest_bits(context: Array) -> Array:
