@@ -3,7 +3,8 @@
     python benchmarks/sb3_overhead.py --tasks 20000 --targets 400
 
 PPO with rollouts of 5120 steps. `cartpole` is Gymnasium's CartPole in a `DummyVecEnv` of `TaskEnv`s, `point_mass` the
-engine behind `procurl train --engine sb3`, whose environments are so fast that the share is at its largest. The first two rollouts, which compile and look up first observations, are counted apart.
+engine behind `procurl train --engine sb3`, whose environments are so fast that the share is at its largest. The first
+two rollouts, which compile and look up first observations, are counted apart.
 """
 
 from __future__ import annotations
