@@ -89,6 +89,7 @@ class CurriculumCallback(BaseCallback):
             )
         self.curriculum, self.env, self.probe, self.value = curriculum, env, probe, value
         self.save_path, self.save_every = save_path, save_every
+        self._values = value
         self._steps_done = 0  # the model's, when this callback last saw it
         self._saved_at = 0
         self._dealt = [curriculum.next() for _ in range(env.num_envs)]  # the next episodes
@@ -115,7 +116,8 @@ class CurriculumCallback(BaseCallback):
             self._ret: Floats = np.zeros(len(now))
             self._length = np.zeros(len(now), np.int64)
             self._forget_advantages()
-        self._values = self.value or (CriticValue(self.model, self.probe) if self.probe is not None else None)
+        if self.value is None and self.probe is not None and getattr(self._values, "model", None) is not self.model:
+            self._values = CriticValue(self.model, self.probe)
         self._at_rollout_end = isinstance(self.model, OnPolicyAlgorithm) and self.curriculum.unit == "steps"
         self._check_period()
 
