@@ -1,4 +1,4 @@
-"""PPO in a single PyTorch file, in the style of CleanRL, with a curriculum: the lines marked (C) are all it takes.
+"""PPO in a single PyTorch file, in the style of CleanRL, with a curriculum: the ten lines marked (C).
 
 CartPole with poles of every length, for the sake of the long ones; the pole's length is the context.
 """
@@ -11,8 +11,9 @@ import torch
 from torch import nn
 from torch.distributions import Categorical
 
-import procurl
-from procurl.integrations.gymnasium import TaskEnv, ended_tasks
+import procurl  # (C)
+from procurl.integrations.gymnasium import TaskEnv, first_observations  # (C)
+from procurl.integrations.vector import CurriculumVectorEnv  # (C)
 
 
 def parse():
@@ -60,25 +61,17 @@ def main():
     envs = gymnasium.vector.SyncVectorEnv(
         [make_env] * args.num_envs, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP
     )
+    batch = args.num_envs * args.num_steps
+    curriculum = procurl.Curriculum(procurl.make_teacher(args.teacher, space), every=batch, n_envs=args.num_envs)  # (C)
+    envs, probe = CurriculumVectorEnv(envs, curriculum), make_env()  # (C)
     agent = Agent(envs)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.lr, eps=1e-5)
-
-    batch = args.num_envs * args.num_steps
-    teacher = procurl.make_teacher(args.teacher, space)  # (C)
-    curriculum = procurl.Curriculum(teacher, args.seed, every=batch, n_envs=args.num_envs)  # (C)
-    probe = make_env()  # (C)
-
-    def value(tasks):  # (C) the critic at the first observations of tasks
-        first = [probe.reset(options={"context": c, "task_seed": int(s)})[0] for c, s in zip(*tasks[:2], strict=True)]
-        return agent.value(torch.tensor(np.array(first))).detach().numpy()
 
     shape = (args.num_steps, args.num_envs)
     obs = torch.zeros((*shape, envs.single_observation_space.shape[0]))
     actions, logprobs, rewards, dones, values = (torch.zeros(shape) for _ in range(5))
-    envs.set_attr("next_task", [curriculum.next() for _ in range(args.num_envs)])  # (C)
     next_obs = torch.tensor(envs.reset(seed=args.seed)[0])
-    envs.set_attr("next_task", [curriculum.next() for _ in range(args.num_envs)])  # (C)
-    returns, lengths, recent = np.zeros(args.num_envs), np.zeros(args.num_envs, int), []
+    returns, recent = np.zeros(args.num_envs), []
 
     for iteration in range(1, args.total_timesteps // batch + 1):
         for step in range(args.num_steps):
@@ -89,19 +82,15 @@ def main():
                 logprobs[step] = policy.log_prob(action)
             new_obs, reward, terminated, truncated, infos = envs.step(action.numpy())
             next_obs, done = torch.tensor(new_obs), terminated | truncated
-            returns, lengths = returns + reward, lengths + 1
-            for i, task in ended_tasks(done, infos).items():
-                curriculum.record(task, ret=returns[i], length=int(lengths[i]))  # (C)
-                recent, returns[i], lengths[i] = [*recent[-99:], returns[i]], 0, 0
-            envs.set_attr("next_task", [curriculum.next() if ended else None for ended in done])  # (C)
+            returns = returns + reward
+            recent, returns = [*recent, *returns[done]][-100:], np.where(done, 0.0, returns)
             rewards[step], dones[step] = torch.tensor(reward), torch.tensor(done)
             if truncated.any():  # a time-out is not a failure: bootstrap from the last observation
                 last = torch.tensor(np.stack([infos["final_obs"][i] for i in np.flatnonzero(truncated)]))
                 with torch.no_grad():
                     rewards[step, torch.tensor(truncated)] += args.gamma * agent.value(last)
 
-        if curriculum.due:  # (C)
-            curriculum.observe(value)  # (C)
+        envs.observe(lambda tasks: agent.value(torch.tensor(first_observations(probe, tasks))).detach().numpy())  # (C)
 
         with torch.no_grad():  # generalised advantage estimation
             advantages, last_advantage = torch.zeros(shape), torch.zeros(args.num_envs)

@@ -263,7 +263,7 @@ class TestSaving:
 
         # the episodes that were running begin anew, those that lay ready come next, then the queue goes on
         again.learn(64, callback=other_callback, reset_num_timesteps=False)
-        running, ready = callback._playing, callback._dealt
+        running, ready = callback._dealer.playing, callback._dealer.ready
         played = {t.seed for t, o in other.recorded}
         assert {t.seed for t in running} <= played and {t.seed for t in ready} <= played
         following = [curriculum.next() for _ in range(2)]
@@ -322,7 +322,10 @@ class TestSaving:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda s: CurriculumCallback(curriculum_for(s, n_envs=4), make_env(s)), "for 4 environments, this one has 3"),
+        (
+            lambda s: CurriculumCallback(curriculum_for(s, "iid", n_envs=4), make_env(s)),
+            "for 4 environments, this one has 3",
+        ),
         (lambda s: CurriculumCallback(curriculum_for(s), make_env(s)), "asks for the student's values: give probe="),
         (lambda s: CurriculumCallback(curriculum_for(s, n_envs=1), make_vec_env("CartPole-v1")), "take no tasks: wrap"),
         (lambda s: CurriculumCallback(curriculum_for(s, n_envs=1), member(s)), "model.get_env"),
@@ -353,7 +356,7 @@ def test_a_model_with_another_environment_is_refused(space):
     other = make_env(space)
     for i in range(3):
         other.env_method("set_next_task", [0.5, 0.5], 7, indices=[i])
-    with pytest.raises(ConfigError, match="lacks|is the model's environment the one"):
+    with pytest.raises(ConfigError, match="the model trains in another environment than the one"):
         ppo(other).learn(48, callback=callback)
 
 

@@ -142,6 +142,20 @@ class TaskEnv(TakesTasks, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstruct
         return np.concatenate([np.ravel(obs), task.context]).astype(self.observation_space.dtype)
 
 
+def first_observations(probe: gymnasium.Env[Any, Any], tasks: Any) -> Any:
+    """The first observation of each task of a batch, in an environment that takes tasks and that nobody plays in.
+
+    A `Task` of NumPy arrays gives an array with a leading axis of tasks, or a dictionary of those.
+    """
+    each = zip(tasks.context, tasks.seed, tasks.row, strict=True)
+    first = [probe.reset(options=dict(zip(KEYS, (c, int(s), int(r)), strict=True)))[0] for c, s, r in each]
+    return (
+        {key: np.stack([obs[key] for obs in first]) for key in first[0]}
+        if isinstance(first[0], dict)
+        else np.stack(first)
+    )
+
+
 def ended_tasks(ended: ArrayLike, infos: dict[str, Any]) -> dict[int, HostTask]:
     """Member -> (context, seed, row) of the episode that ended in this step of a vector environment.
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from procurl.curriculum import Curriculum, Value
 from procurl.errors import CheckpointError, ConfigError
 from procurl.integrations import name_the_extra
+from procurl.integrations.dealer import Dealer, reported_task
 from procurl.integrations.tasks import HostTask
 
 try:
@@ -73,11 +74,6 @@ class CurriculumCallback(BaseCallback):
         super().__init__(verbose)
         if not isinstance(env, VecEnv):
             raise ConfigError(f"env = {env}: expected the model's vector environment, model.get_env()")
-        if curriculum.n_envs != env.num_envs:
-            raise ConfigError(
-                f"the curriculum is for {curriculum.n_envs} environments, this one has {env.num_envs}: make it with "
-                f"procurl.Curriculum(teacher, n_envs={env.num_envs})"
-            )
         if not env.has_attr("set_next_task"):
             raise ConfigError(
                 "these environments take no tasks: wrap each in procurl.integrations.gymnasium.TaskEnv (below Monitor)"
@@ -92,29 +88,19 @@ class CurriculumCallback(BaseCallback):
         self._values = value
         self._steps_done = 0  # the model's, when this callback last saw it
         self._saved_at = 0
-        self._dealt = [curriculum.next() for _ in range(env.num_envs)]  # the next episodes
-        self._later: list[HostTask] = []  # the ones after those, where they are already known
-        self._playing: list[HostTask] = []
         self._segments: list[tuple[int, HostTask, float, int, bool, int, int]] = []  # ended, advantages not known yet
-        self._tell(range(env.num_envs))
+        self._dealer = Dealer(curriculum, env.num_envs, self._tell)
 
     # --- Stable-Baselines3's hooks ---
 
     def _on_training_start(self) -> None:
         self._check_model()
-        first = not self._playing
-        now = [_task(info) for info in _innermost(self.env).reset_infos]
-        if first or not all(_same(a, b) for a, b in zip(now, self._playing, strict=True)):
-            # `learn` has just reset all environments: each took the task that lay ready
-            for i, task in enumerate(now):
-                self._refuse_stranger(i, task, self._dealt[i])
-            for task in self._playing:
-                self.curriculum.withdraw(task)  # it was cut off
-            self._playing, self._dealt = self._dealt, self._later or [self.curriculum.next() for _ in now]
-            self._later = []
-            self._tell(range(len(now)))
-            self._ret: Floats = np.zeros(len(now))
-            self._length = np.zeros(len(now), np.int64)
+        never_played = all(task is None for task in self._dealer.playing)
+        if never_played or self.locals.get("reset_num_timesteps", True):  # then `learn` has just reset all environments
+            for i, info in enumerate(_innermost(self.env).reset_infos):
+                self._dealer.began(i, reported_task(info))
+            self._ret: Floats = np.zeros(self.env.num_envs)
+            self._length = np.zeros(self.env.num_envs, np.int64)
             self._forget_advantages()
         if self.value is None and self.probe is not None and getattr(self._values, "model", None) is not self.model:
             self._values = CriticValue(self.model, self.probe)
@@ -123,7 +109,7 @@ class CurriculumCallback(BaseCallback):
 
     def _on_rollout_start(self) -> None:
         self._t = 0
-        self._began = np.zeros(len(self._playing), np.int64)  # where in this rollout the running episodes begin
+        self._began = np.zeros(self.env.num_envs, np.int64)  # where in this rollout the running episodes begin
         if self.save_path is not None and self.num_timesteps >= self._saved_at + self.save_every:
             self.save(self.save_path, self.model)
 
@@ -148,10 +134,10 @@ class CurriculumCallback(BaseCallback):
             self._add_advantages(i, advantages[begin:end, i])
             self._record(i, task, ret, length, success, True)
             self._forget_advantages(i)
-        for i, task in enumerate(self._playing):
-            if self._length[i]:
+        for i, running in enumerate(self._dealer.playing):
+            if self._length[i] and running is not None:
                 self._add_advantages(i, advantages[self._began[i] :, i])
-                self._record(i, task, self._ret[i], int(self._length[i]), False, False)
+                self._record(i, running, self._ret[i], int(self._length[i]), False, False)
         self._segments = []
         if self.curriculum.due:
             self._observe()
@@ -164,8 +150,7 @@ class CurriculumCallback(BaseCallback):
     # --- episodes ---
 
     def _ended(self, i: int, info: dict[str, Any]) -> None:
-        task, ret, length = self._playing[i], float(self._ret[i]), int(self._length[i])
-        self._refuse_stranger(i, _task(info), task)
+        task, ret, length = self._dealer.ended(i, reported_task(info)), float(self._ret[i]), int(self._length[i])
         success = bool(info.get("is_success", False))
         if callable(getattr(self.value, "record", None)):
             self.value.record(task.context, ret)  # type: ignore[union-attr]
@@ -173,8 +158,7 @@ class CurriculumCallback(BaseCallback):
             self._segments.append((i, task, ret, length, success, int(self._began[i]), self._t))
         else:
             self.curriculum.record(task, ret=ret, length=length, success=success)
-        self._playing[i], self._dealt[i] = self._dealt[i], self.curriculum.next()
-        self._tell([i])
+        self._dealer.began(i, reported_task(_innermost(self.env).reset_infos[i]))
         self._ret[i] = self._length[i] = 0
         self._began[i] = self._t
 
@@ -199,33 +183,25 @@ class CurriculumCallback(BaseCallback):
             self._sum[i] = self._abs_sum[i] = self._n[i] = 0
 
     def _observe(self) -> None:
-        """The teacher watches; tasks that lie ready but have not begun are exchanged for its new ones."""
-        for task in self._dealt:
-            self.curriculum.withdraw(task)
-        self.curriculum.observe(self._values)
+        self._dealer.observe(self._values)
         self._forget_advantages()
-        self._dealt = [self.curriculum.next() for _ in self._dealt]
-        self._tell(range(len(self._dealt)))
 
-    def _tell(self, members: Any) -> None:
-        for i in members:
-            self.env.env_method("set_next_task", *self._dealt[i], indices=[i])
+    def _tell(self, i: int, task: HostTask) -> None:
+        self.env.env_method("set_next_task", *task, indices=[i])
 
     # --- checks ---
 
     def _check_model(self) -> None:
+        if _innermost(self.training_env) is not _innermost(self.env):
+            raise ConfigError(
+                "the model trains in another environment than the one that CurriculumCallback got: give it "
+                "model.get_env()"
+            )
         if 0 != self.num_timesteps != self._steps_done:
             raise CheckpointError(
                 f"the model has played {self.num_timesteps} steps, its curriculum {self._steps_done}: a model goes on "
                 f"with the curriculum that was saved with it, callback.load(path, model). To give it a new one, use "
                 f"learn(..., reset_num_timesteps=True)"
-            )
-
-    def _refuse_stranger(self, i: int, played: HostTask, dealt: HostTask) -> None:
-        if not _same(played, dealt):
-            raise ConfigError(
-                f"environment {i} plays context {played.context}, but was given {dealt.context}: is the model's "
-                f"environment the one that CurriculumCallback got, and does nobody else set its tasks?"
             )
 
     def _check_period(self) -> None:
@@ -278,7 +254,8 @@ class CurriculumCallback(BaseCallback):
             raise CheckpointError(f"{path} is of another run; nothing was loaded. It differs:\n{listed(differences)}")
         own = {k: v for k, v in tensors.items() if not k.startswith("model.")}
         like = self._own_state()
-        like |= {k: _sized(like[k], own, k) for k in like if k != "curriculum"}  # as long as they were
+        if "regressor" in like:  # its list of episodes is as long as it was
+            like["regressor"] = _sized(like["regressor"], own, "regressor")
         state = arranged(own, like, str(path))
         load_model(
             model, {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}, str(path)
@@ -286,19 +263,13 @@ class CurriculumCallback(BaseCallback):
         self.curriculum.load_state_dict(state["curriculum"])
         if "regressor" in state:
             self.value.load_state_dict(state["regressor"])  # type: ignore[union-attr]
-        self._playing, self._dealt, self._later = [], _tasks(state["playing"]), _tasks(state["dealt"])
-        if not self._dealt:  # nobody had played yet
-            self._dealt, self._later = self._later, []
-        for task in self._dealt:
-            self.curriculum.replay(task)
+        self._dealer.load_state_dict(state["tasks"])
         self._steps_done = self._saved_at = model.num_timesteps
-        self._tell(range(len(self._dealt)))
 
     def _own_state(self) -> dict[str, Any]:
         state = {
             "curriculum": self.curriculum.state_dict(),
-            "playing": _arrays(self._playing, self.curriculum),
-            "dealt": _arrays(self._dealt, self.curriculum),
+            "tasks": self._dealer.state_dict(),
         }
         if hasattr(self.value, "state_dict"):
             state["regressor"] = self.value.state_dict()  # type: ignore[union-attr]
@@ -306,26 +277,6 @@ class CurriculumCallback(BaseCallback):
 
     def _description(self, model: BaseAlgorithm) -> dict[str, Any]:
         return {**self.curriculum.description(), "algorithm": type(model).__name__}
-
-
-def _task(info: dict[str, Any]) -> HostTask:
-    missing = [key for key in ("context", "task_seed", "task_row") if key not in info]
-    if missing:
-        raise ConfigError(f"an environment's info lacks {missing}: a wrapper above TaskEnv must pass the info on")
-    return HostTask(np.asarray(info["context"], np.float32), int(info["task_seed"]), int(info["task_row"]))
-
-
-def _same(a: HostTask, b: HostTask) -> bool:
-    return a.seed == b.seed and a.row == b.row and np.array_equal(a.context, b.context)
-
-
-def _arrays(tasks: list[HostTask], curriculum: Curriculum) -> dict[str, NDArray[Any]]:
-    d = curriculum.teacher.space.dim
-    return {
-        "context": np.array([t.context for t in tasks], np.float32).reshape(-1, d),
-        "seed": np.array([t.seed for t in tasks], np.int32),
-        "row": np.array([t.row for t in tasks], np.int32),
-    }
 
 
 def _sized(like: Any, tensors: dict[str, NDArray[Any]], prefix: str) -> Any:
@@ -345,8 +296,3 @@ def _innermost(env: VecEnv) -> VecEnv:
     while isinstance(env, VecEnvWrapper):
         env = env.venv
     return env
-
-
-def _tasks(arrays: dict[str, Any]) -> list[HostTask]:
-    rows = zip(arrays["context"], arrays["seed"], arrays["row"], strict=True)
-    return [HostTask(np.array(c, np.float32), int(s), int(r)) for c, s, r in rows]

@@ -35,7 +35,7 @@ from procurl.loop import as_seed_numbers, iterations_for
 from procurl.result import Result, load_result, reserve
 from procurl.students.nets import Params
 from procurl.students.ppo import Losses
-from procurl.types import Env, Teacher
+from procurl.types import Env, Task, Teacher
 
 FINISHED = "seeds"  # folder of the seeds that are done, while others still run
 
@@ -184,8 +184,8 @@ class _SettingValue(CriticValue):
         super().__init__(model, None)
         self.env = env
 
-    def _looked_up(self, context: NDArray[Any], seed: NDArray[Any], row: NDArray[Any]) -> Any:
-        return np.array(begin_all(self.env, to_jax(context, seed, row))[1])
+    def _looked_up(self, tasks: Task) -> Any:
+        return np.array(begin_all(self.env, to_jax(*tasks))[1])
 
 
 class SettingVecEnv(VecEnv):

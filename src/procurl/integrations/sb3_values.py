@@ -16,6 +16,7 @@ from stable_baselines3.sac.policies import SACPolicy
 from stable_baselines3.td3.policies import TD3Policy
 
 from procurl.errors import ConfigError
+from procurl.integrations.gymnasium import first_observations
 from procurl.types import Task
 
 BLOCK = 4096  # observations valued at once
@@ -67,27 +68,19 @@ class CriticValue:
         return value[:, 0].cpu().numpy()
 
     def _first_observations(self, tasks: Task) -> Any:
-        context, seed, row = (np.asarray(x) for x in tasks)
-        which = context.tobytes() + seed.tobytes()
+        which = np.asarray(tasks.context).tobytes() + np.asarray(tasks.seed).tobytes()
         if which not in self._kept:
             self._kept = dict(list(self._kept.items())[-BATCHES_KEPT + 1 :])
-            self._kept[which] = self._looked_up(context, seed, row)
+            self._kept[which] = self._looked_up(tasks)
         return self._kept[which]
 
-    def _looked_up(self, context: NDArray[Any], seed: NDArray[Any], row: NDArray[Any]) -> Any:
-        first = [
-            self.probe.reset(options={"context": c, "task_seed": int(s), "task_row": int(r)})[0]
-            for c, s, r in zip(context, seed, row, strict=True)
-        ]
-        space = self.probe.observation_space
-        there = self.model.env.observation_space if self.model.env is not None else self.model.observation_space
+    def _looked_up(self, tasks: Task) -> Any:
+        space, there = self.probe.observation_space, (self.model.env or self.model).observation_space
         if not isinstance(space, gymnasium.spaces.Dict) and np.prod(space.shape or ()) != np.prod(there.shape or ()):
             raise ConfigError(
                 f"probe observes {space}, the model {there}: the probe needs the wrappers of the training environments"
             )
-        if isinstance(space, gymnasium.spaces.Dict):
-            return {key: np.stack([obs[key] for obs in first]) for key in space.spaces}
-        return np.stack(first)
+        return first_observations(self.probe, tasks)
 
 
 def _normaliser(model: BaseAlgorithm) -> VecNormalize | None:

@@ -1,0 +1,80 @@
+"""`CurriculumVectorEnv`: a curriculum for Gymnasium's vector environments."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from test_sb3 import Spy, member
+
+import procurl
+from procurl.errors import ConfigError
+from procurl.integrations.gymnasium import first_observations
+from procurl.integrations.vector import CurriculumVectorEnv
+
+MODES = list(AutoresetMode)
+
+
+@pytest.fixture(scope="module")
+def space():
+    """Two tasks only: often the same one is played twice at once."""
+    pool = [[0.2, 0.3], [0.7, 0.9]]
+    return procurl.task_space([0.0, 0.0], [1.0, 1.0], ["a", "b"], target=[1.0, 1.0], pool=pool, fresh_seeds=False)
+
+
+def play(envs, curriculum, steps, mode, value=None):
+    envs.reset(seed=0)
+    own_steps = 0
+    over = np.zeros(envs.num_envs, bool)
+    for t in range(steps):
+        if mode is AutoresetMode.DISABLED and over.any():
+            envs.reset(options={"reset_mask": over})
+        restarts = over if mode is AutoresetMode.NEXT_STEP else np.zeros(envs.num_envs, bool)
+        _, _, terminated, truncated, _ = envs.step(envs.action_space.sample())
+        over = terminated | truncated
+        own_steps += int((~restarts).sum())
+        if t % 16 == 15:
+            envs.observe(value)
+    return own_steps
+
+
+@pytest.mark.parametrize("mode", MODES, ids=[m.value for m in MODES])
+@pytest.mark.parametrize("vector", [SyncVectorEnv, AsyncVectorEnv])
+def test_every_episode_is_recorded_under_its_own_context(space, mode, vector):
+    curriculum = Spy(procurl.IID(space), every=48, n_envs=3)
+    envs = CurriculumVectorEnv(vector([lambda: member(space)] * 3, autoreset_mode=mode), curriculum)
+    steps = play(envs, curriculum, 160, mode)
+    envs.close()
+    finished = [(t, o) for t, o in curriculum.recorded if o.get("finished", True)]
+    assert len(finished) > 60 and all(np.isclose(o["ret"], t.context.sum()) for t, o in finished)
+    # nothing is lost and nothing counted twice: the steps of all episodes are the steps that were played
+    running = sum(int(n) for n in envs._length)
+    assert sum(o["length"] for _, o in finished) + running == steps
+    assert steps // 64 <= curriculum.updates <= steps // 48
+
+
+def test_our_own_vector_environments_and_values():
+    space = procurl.make("point-mass-1t")[1]
+    envs = gymnasium.make_vec("procurl/PointMass-v0", num_envs=4, vectorization_mode="vector_entry_point")
+    curriculum = procurl.Curriculum(procurl.make_teacher("procurl-target", space), every=200, n_envs=4)
+    envs = CurriculumVectorEnv(envs, curriculum)
+    play(envs, curriculum, 160, AutoresetMode.NEXT_STEP, value=lambda tasks: tasks.context[:, 1] / 8)
+    assert curriculum.updates >= 2
+
+
+def test_first_observations(space):
+    tasks = procurl.Task(*(np.asarray(x) for x in space.pool))
+    obs = first_observations(member(space), tasks)
+    assert obs.shape == (2, 4) and np.allclose(obs[:, 2:], tasks.context)
+
+
+def test_bad_use_is_refused(space):
+    envs = SyncVectorEnv([lambda: member(space)] * 2)
+    with pytest.raises(ConfigError, match="for 1 environments, this one has 2"):
+        CurriculumVectorEnv(envs, procurl.Curriculum(procurl.IID(space)))
+    ours = CurriculumVectorEnv(envs, procurl.Curriculum(procurl.IID(space), n_envs=2))
+    with pytest.raises(ConfigError, match="the curriculum picks the tasks"):
+        ours.reset(options={"context": [0.5, 0.5]})
+    ours.reset()
+    envs.reset()  # behind its back
+    with pytest.raises(ConfigError, match="does somebody else reset it"):
+        [ours.step(ours.action_space.sample()) for _ in range(8)]
