@@ -1,5 +1,6 @@
 """The examples run, and stay short."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,10 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 def run(code: str) -> str:
     setup = f"import sys; sys.path.insert(0, {str(EXAMPLES)!r})\n"
-    done = subprocess.run([sys.executable, "-c", setup + code], capture_output=True, text=True, timeout=400)
+    done = subprocess.run(
+        [sys.executable, "-c", setup + code], capture_output=True, text=True, timeout=400,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},  # tests run side by side, one per core
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 
