@@ -6,7 +6,8 @@
 
 The third line compares: per teacher the area under the learning curve (mean return on held-out target tasks over
 training) of both engines, the bootstrap 95 % interval of the difference, and the difference that so many seeds would
-have shown with a probability of 80 %. It writes sb3-alike.json and sb3-alike.png. Runs that were cut off go on.
+have shown with a probability of 80 %. It writes sb3-alike.json and sb3-alike.png; what is in that file stays, so
+that the two parts may come from two machines. Runs that were cut off go on.
 """
 
 from __future__ import annotations
@@ -69,33 +70,44 @@ def train(args: argparse.Namespace, name: str) -> None:
 
 
 def compare(args: argparse.Namespace) -> None:
+    """Add the runs that are there to the file, and compare where both engines have been run."""
     from procurl.bench.tables import text_table
 
-    summary: dict = {"setting": args.setting, "teachers": {}}
+    path = args.out / "sb3-alike.json"
+    summary: dict = json.loads(path.read_text()) if path.exists() else {"setting": args.setting, "teachers": {}}
     rows = []
     for teacher in args.teachers:
-        results = {engine: load_result(folder(args, engine, teacher)) for engine in SEEDS}
-        area = {engine: result.ret.mean(axis=1) for engine, result in results.items()}  # f32[S]
-        low, high = bootstrap_difference(area["sb3"], area["jax"])
-        error = np.sqrt(sum(a.var(ddof=1) / len(a) for a in area.values()))
-        detectable = 2.8 * error  # 1.96 + 0.84 standard errors: 5 % two-sided, 80 % power
-        summary["teachers"][teacher] = {
-            **{engine: row(result) for engine, result in results.items()},
-            "difference": round(float(area["sb3"].mean() - area["jax"].mean()), 4),
-            "interval": [round(float(low), 4), round(float(high), 4)],
-            "detectable": round(float(detectable), 4),
-        }
-        shown = [f"{m:.3f} +- {e:.3f}" for m, e in (mean_and_error(area[engine]) for engine in SEEDS)]
-        final = [f"{m:.3f} +- {e:.3f}" for m, e in (mean_and_error(results[k].ret[:, -1]) for k in SEEDS)]
-        rows.append([teacher, *shown, f"[{low:+.3f}, {high:+.3f}]", f"{detectable:.3f}", *final])
+        engines = summary["teachers"].setdefault(teacher, {})
+        for engine in SEEDS:
+            if (folder(args, engine, teacher) / "manifest.json").exists():
+                engines[engine] = row(load_result(folder(args, engine, teacher)))
+        if all(engine in engines for engine in SEEDS):
+            rows.append([teacher, *compared(engines)])
     head = ["teacher", "area, jax", "area, sb3", "difference, 95 %", "detectable", "final, jax", "final, sb3"]
-    seeds = {engine: len(result.seeds) for engine, result in results.items()}
-    print(f"{args.setting}, {results['jax'].steps[-1]:,} steps, seeds: {seeds}\n\n{text_table(head, rows)}\n")
-    for engine, result in results.items():
-        print(engine, json.dumps(result.provenance))
+    print(f"{args.setting}\n\n{text_table(head, rows)}\n")
+    for engines in summary["teachers"].values():
+        for engine in SEEDS:
+            if engine in engines:
+                r = engines[engine]
+                print(f"{engine}: {r['seeds']} seeds, {r['steps'][-1]:,} steps, {json.dumps(r['provenance'])}")
     args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "sb3-alike.json").write_text(json.dumps(summary, indent=1) + "\n")
+    path.write_text(json.dumps(summary, indent=1) + "\n")
     draw(summary, args.out / "sb3-alike.png")
+
+
+def compared(engines: dict) -> list[str]:
+    """Cells of the table; the numbers also go into `engines`."""
+    area = {engine: np.array(engines[engine]["area_per_seed"]) for engine in SEEDS}
+    if engines["jax"]["steps"] != engines["sb3"]["steps"]:
+        raise SystemExit("the engines were evaluated at different steps: run both with the same --steps")
+    low, high = bootstrap_difference(area["sb3"], area["jax"])
+    detectable = 2.8 * np.sqrt(sum(a.var(ddof=1) / len(a) for a in area.values()))  # 5 % two-sided, 80 % power
+    engines["difference"] = round(float(area["sb3"].mean() - area["jax"].mean()), 4)
+    engines["interval"] = [round(float(low), 4), round(float(high), 4)]
+    engines["detectable"] = round(float(detectable), 4)
+    areas = [f"{m:.3f} +- {e:.3f}" for m, e in (mean_and_error(a) for a in area.values())]
+    finals = [mean_and_error(np.array(engines[engine]["final_per_seed"])) for engine in SEEDS]
+    return [*areas, f"[{low:+.3f}, {high:+.3f}]", f"{detectable:.3f}", *(f"{m:.3f} +- {e:.3f}" for m, e in finals)]
 
 
 def row(result: Result) -> dict:
@@ -122,6 +134,8 @@ def draw(summary: dict, path: Path) -> None:
         for (engine, label), colour in zip(
             {"jax": "procurl", "sb3": "Stable-Baselines3"}.items(), ["C0", "C1"], strict=True
         ):
+            if engine not in engines:
+                continue
             r = engines[engine]
             steps, mean, error = np.array(r["steps"]) / 1e6, np.array(r["mean"]), np.array(r["standard_error"])
             axes.plot(steps, mean, color=colour, label=f"{label}, {r['seeds']} seeds")

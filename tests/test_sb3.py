@@ -1,8 +1,10 @@
 """Stable-Baselines3: the callback, the values, saving, and the engine."""
 
 import dataclasses
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium
 import jax
@@ -435,3 +437,12 @@ class TestEngine:
         space = procurl.task_space([0.0] * 3, [1.0] * 3, target=[1.0] * 3)
         with pytest.raises(ConfigError, match="use CurriculumCallback"):
             sb3_engine.train(env, procurl.make_teacher("iid", space), self.CONFIG)
+
+
+def test_the_page_runs_as_printed(tmp_path, monkeypatch):
+    page = (Path(__file__).parent.parent / "docs/integrations/sb3.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for snippet in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(snippet.replace("learn(10_000", "learn(2048"), names)
+    assert names["model"].num_timesteps == 4096 and names["curriculum"].updates == 2
