@@ -274,6 +274,20 @@ class TestSaving:
         assert other.updates > curriculum.updates
         assert all(np.isclose(o["ret"], t.context.sum()) for t, o in other.recorded if o.get("finished", True))
 
+    def test_a_regressor_is_saved_with_it(self, space, tmp_path):
+        def made():
+            env = make_env(space, 2)
+            value = procurl.ReturnRegressor(space, every=15, hidden=(8,), epochs=5)
+            return ppo(env), CurriculumCallback(curriculum_for(space, n_envs=2, every=32), env, value=value)
+
+        model, callback = made()
+        model.learn(160, callback=callback)
+        path = callback.save(tmp_path / "run.safetensors", model)
+        again, other = made()
+        other.load(path, again)
+        assert other.value.fits == callback.value.fits >= 2 and len(other.value._returns) > 0
+        jax.tree.map(np.testing.assert_array_equal, callback.value.state_dict(), other.value.state_dict())
+
     def test_it_saves_by_itself(self, space, tmp_path):
         env = make_env(space, 2)
         path = tmp_path / "run.safetensors"
