@@ -277,7 +277,7 @@ class TestSaving:
     def test_a_regressor_is_saved_with_it(self, space, tmp_path):
         def made():
             env = make_env(space, 2)
-            value = procurl.ReturnRegressor(space, every=15, hidden=(8,), epochs=5)
+            value = procurl.ReturnRegressor(space, every=17, hidden=(8,), epochs=5)
             return ppo(env), CurriculumCallback(curriculum_for(space, n_envs=2, every=32), env, value=value)
 
         model, callback = made()
