@@ -313,6 +313,15 @@ def test_updates_in_a_row_equal_single_ones():
         np.testing.assert_allclose(x, y, atol=1e-5)
 
 
+@pytest.mark.parametrize("n", [0, 1, 23])
+def test_learning_makes_as_many_updates_as_told(n):
+    config = SAC(hidden=(8,), batch_size=16)
+    buffer = ReplayBuffer(100, OBS, ACTIONS)
+    buffer.add(*(x[0] for x in random_batches(1, 50, seed=0)))
+    student = sac.learn(sac.init(jax.random.key(0), OBS, ACTIONS, config), buffer, n, jax.random.key(1), config)
+    assert int(student.updates) == buffer.drawn == n
+
+
 def test_random_actions_follow_their_key_and_lie_within_bounds():
     networks = sac.init(jax.random.key(0), 3, 2, SAC(hidden=(4,))).networks
     obs = jnp.ones((1000, 3))

@@ -20,7 +20,7 @@ from procurl.students.replay import ReplayBuffer, Transitions
 
 EPS = 1e-8  # torch's Adam
 LOG_STD = (-20.0, 2.0)  # the policy's log-std is clipped to this
-LONGEST_SCAN = 32  # updates in one compiled program: bounds the memory of the stacked minibatches
+SCANS = (16, 4, 1)  # updates in one call: three programs to compile, whatever the length of episodes
 
 Layers = list[dict[str, Array]]
 
@@ -84,11 +84,11 @@ def updates(student: Student, batches: Transitions, key: Array, config: SAC) -> 
 
 
 def learn(student: Student, buffer: ReplayBuffer, n: int, key: Array, config: SAC) -> Student:
-    """n updates from the buffer, in powers of two, so that few programs are compiled whatever the episodes' lengths."""
-    while n > 0:
-        k = min(1 << (n.bit_length() - 1), LONGEST_SCAN)
-        student, _ = updates(student, buffer.sample(k, config.batch_size), key, config)
-        n -= k
+    """n updates with minibatches from the buffer, several at a time."""
+    for k in SCANS:
+        for _ in range(n // k):
+            student, _ = updates(student, buffer.sample(k, config.batch_size), key, config)
+        n %= k
     return student
 
 
