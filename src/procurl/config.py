@@ -55,6 +55,33 @@ class PPO:
 
 
 @dataclass(frozen=True)
+class SAC:
+    """The Bipedal Walker's student: Soft Actor-Critic, with the TeachMyAgent benchmark's numbers.
+
+    Updates happen when an episode ends, one for every `every` of its steps, the first episode included.
+    """
+
+    hidden: tuple[int, ...] = param((400, 300), "widths of the layers of the policy and of each critic")
+    lr: float = param(1e-3, "Adam's step size, of the policy, the critics and the entropy coefficient", at_least=0)
+    gamma: float = param(0.99, "discount factor", at_least=0)
+    tau: float = param(0.005, "share of the critics that moves into their targets at every update", at_least=0)
+    batch_size: int = param(1000, "transitions in an update", at_least=1)
+    capacity: int = param(2_000_000, "transitions in the replay buffer; the oldest make room", at_least=1)
+    every: int = param(10, "environment steps for one update (rounded up at the end of an episode)", at_least=1)
+    start_steps: int = param(10_000, "environment steps with uniform random actions in the beginning", at_least=0)
+    entropy: float = param(0.005, "entropy coefficient alpha; where it begins, if it is learnt")
+    learn_entropy: bool = param(False, "learn the entropy coefficient, so that the policy keeps `target_entropy`")
+    target_entropy: float | None = param(None, "entropy per step for `learn_entropy`; none: minus the action's size")
+
+    def __post_init__(self) -> None:
+        check_lower_bounds("sac.", self)
+        if not self.entropy > 0:
+            raise ConfigError(f"sac.entropy = {self.entropy}: expected a positive number (its logarithm is kept)")
+        if self.tau > 1:
+            raise ConfigError(f"sac.tau = {self.tau}: expected at most 1")
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything about a run but its environment and its teacher."""
 

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-B1, B2, EPS = 0.9, 0.999, 1e-5  # eps as in Stable-Baselines3's PPO
+B1, B2 = 0.9, 0.999
+EPS = 1e-5  # as in Stable-Baselines3's PPO; its SAC has torch's 1e-8
 
 
 class AdamState(NamedTuple):
@@ -28,13 +29,13 @@ def init(params: Any) -> AdamState:
     return AdamState(zeros, zeros, jnp.float32(1.0), jnp.float32(1.0))
 
 
-def step(params: Any, gradient: Any, state: AdamState, lr: float) -> tuple[Any, AdamState]:
+def step(params: Any, gradient: Any, state: AdamState, lr: float, eps: float = EPS) -> tuple[Any, AdamState]:
     """theta <- theta - lr m_hat / (sqrt(v_hat) + eps)."""
     mean = jax.tree.map(lambda m, g: B1 * m + (1 - B1) * g, state.mean, gradient)
     square = jax.tree.map(lambda v, g: B2 * v + (1 - B2) * g * g, state.square, gradient)
     b1_power, b2_power = B1 * state.b1_power, B2 * state.b2_power
     rate, spread = lr / (1 - b1_power), 1 / jnp.sqrt(1 - b2_power)
-    params = jax.tree.map(lambda p, m, v: p - rate * m / (jnp.sqrt(v) * spread + EPS), params, mean, square)
+    params = jax.tree.map(lambda p, m, v: p - rate * m / (jnp.sqrt(v) * spread + eps), params, mean, square)
     return params, AdamState(mean, square, b1_power, b2_power)
 
 

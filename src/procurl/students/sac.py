@@ -1,0 +1,167 @@
+"""The student learns: Soft Actor-Critic, update for update what Stable-Baselines3 does.
+
+Two critics Q(s, a) with slow copies as targets, and a policy that is a normal squashed by tanh, so that actions lie in
+[-1, 1]; scaling them to an environment's bounds is the caller's. Everything here is a pure function of explicit state;
+transitions come from `replay.ReplayBuffer`. The tests hold it against Stable-Baselines3.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from procurl.config import SAC
+from procurl.students import adam, nets
+from procurl.students.replay import ReplayBuffer, Transitions
+
+EPS = 1e-8  # torch's Adam
+LOG_STD = (-20.0, 2.0)  # the policy's log-std is clipped to this
+SCANS = (16, 4, 1)  # updates in one call: three programs to compile, whatever the length of episodes
+
+Layers = list[dict[str, Array]]
+
+
+class Networks(NamedTuple):
+    """What it takes to act and to judge."""
+
+    actor: Layers  # o -> 2 a: mean and log-std
+    critics: tuple[Layers, Layers]  # o + a -> 1, each
+
+
+class Student(NamedTuple):
+    networks: Networks
+    targets: tuple[Layers, Layers]  # slow copies of the critics
+    log_entropy: Array  # f32[]  log alpha; constant unless it is learnt
+    actor_optimiser: adam.AdamState
+    critic_optimiser: adam.AdamState
+    entropy_optimiser: adam.AdamState
+    updates: Array  # i32[]  made so far
+
+
+class Losses(NamedTuple):
+    actor: Array
+    critic: Array
+    entropy: Array  # alpha in this update
+    log_prob: Array  # mean log-probability of the policy's actions: minus its entropy
+
+
+def init(key: Array, obs_size: int, action_size: int, config: SAC) -> Student:
+    """Weights and biases uniform in +-1/sqrt(fan_in), as torch has them."""
+    k_actor, k_first, k_second = jax.random.split(key, 3)
+    actor = nets.init_layers(k_actor, (obs_size, *config.hidden, 2 * action_size))
+    critic_widths = (obs_size + action_size, *config.hidden, 1)
+    critics = (nets.init_layers(k_first, critic_widths), nets.init_layers(k_second, critic_widths))
+    log_entropy = jnp.log(jnp.float32(config.entropy))
+    return Student(
+        Networks(actor, critics), critics, log_entropy,
+        adam.init(actor), adam.init(critics), adam.init(log_entropy), jnp.int32(0),
+    )  # fmt: skip
+
+
+@jax.jit
+def act(networks: Networks, obs: Array, key: Array | None = None) -> Array:
+    """Actions in [-1, 1], f32[..., a]: random ones by a key, without one the most likely, tanh(mean)."""
+    mean, log_std = _policy(networks.actor, obs)
+    if key is None:
+        return jnp.tanh(mean)
+    return squashed(mean, log_std, jax.random.normal(key, mean.shape))[0]
+
+
+@jax.jit
+def value(networks: Networks, obs: Array) -> Array:
+    """V(s) = min(Q1, Q2)(s, tanh(mean(s))), f32[...]: discounted, and with the entropy that was earned on the way."""
+    return _smaller_q(networks.critics, obs, jnp.tanh(_policy(networks.actor, obs)[0]))
+
+
+@partial(jax.jit, static_argnames="config")
+def updates(student: Student, batches: Transitions, key: Array, config: SAC) -> tuple[Student, Losses]:
+    """One update for each of k stacked minibatches, in one program (compiled anew for every k); losses f32[k]."""
+    return jax.lax.scan(lambda student, batch: update(student, batch, key, config), student, batches)
+
+
+def learn(student: Student, buffer: ReplayBuffer, n: int, key: Array, config: SAC) -> Student:
+    """n updates with minibatches from the buffer, several at a time."""
+    for k in SCANS:
+        for _ in range(n // k):
+            student, _ = updates(student, buffer.sample(k, config.batch_size), key, config)
+        n %= k
+    return student
+
+
+def update(student: Student, batch: Transitions, key: Array, config: SAC) -> tuple[Student, Losses]:
+    """One step of critics and policy, and of the entropy coefficient if it is learnt; then the targets follow.
+
+        y         = r + gamma (1 - terminated) (min_i Q_target_i(s', a') - alpha log pi(a'|s'))
+        L_critic  = 1/2 sum_i mean (Q_i(s, a) - y)^2
+        L_actor   = mean (alpha log pi(a~|s) - min_i Q_i(s, a~))         with the critics just updated
+        L_entropy = -log alpha * mean (log pi(a~|s) + target entropy)
+        target   <- (1 - tau) target + tau critic
+
+    a~ and a' come from the policy before its step, and alpha is the one before its step throughout: that is why the
+    coefficient may wait until log pi(a~|s) is at hand, where Stable-Baselines3 moves it first. The noise is a function
+    of the key and of the number of updates so far: one key serves them all.
+    """
+    actor, critics = student.networks
+    alpha = jnp.exp(student.log_entropy)
+    noise, next_noise = jax.random.normal(jax.random.fold_in(key, student.updates), (2, *batch.action.shape))
+
+    next_action, next_log_prob = squashed(*_policy(actor, batch.next_obs), next_noise)
+    next_value = _smaller_q(student.targets, batch.next_obs, next_action) - alpha * next_log_prob
+    target = batch.reward + config.gamma * (1 - batch.terminated) * next_value  # f32[B]
+
+    def critic_loss(critics: tuple[Layers, Layers]) -> Array:
+        first, second = _both_q(critics, batch.obs, batch.action)
+        return 0.5 * (jnp.mean((first - target) ** 2) + jnp.mean((second - target) ** 2))
+
+    def actor_loss(actor: Layers, critics: tuple[Layers, Layers]) -> tuple[Array, Array]:
+        action, log_prob = squashed(*_policy(actor, batch.obs), noise)
+        return jnp.mean(alpha * log_prob - _smaller_q(critics, batch.obs, action)), jnp.mean(log_prob)
+
+    loss_critic, gradient = jax.value_and_grad(critic_loss)(critics)
+    critics, critic_optimiser = adam.step(critics, gradient, student.critic_optimiser, config.lr, EPS)
+    (loss_actor, log_prob), gradient = jax.value_and_grad(actor_loss, has_aux=True)(actor, critics)
+    actor, actor_optimiser = adam.step(actor, gradient, student.actor_optimiser, config.lr, EPS)
+
+    log_entropy, entropy_optimiser = student.log_entropy, student.entropy_optimiser
+    if config.learn_entropy:
+        wanted = -float(batch.action.shape[-1]) if config.target_entropy is None else config.target_entropy
+        gradient = -(log_prob + wanted)
+        log_entropy, entropy_optimiser = adam.step(log_entropy, gradient, entropy_optimiser, config.lr, EPS)
+
+    targets = jax.tree.map(lambda slow, fast: (1 - config.tau) * slow + config.tau * fast, student.targets, critics)
+    updated = Student(
+        Networks(actor, critics), targets, log_entropy,
+        actor_optimiser, critic_optimiser, entropy_optimiser, student.updates + 1,
+    )  # fmt: skip
+    return updated, Losses(loss_actor, loss_critic, alpha, log_prob)
+
+
+def squashed(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
+    """a = tanh(mean + std noise) and its log-probability, f32[...].
+
+    log pi(a) = sum_j [-noise_j^2 / 2 - log std_j - log(2 pi) / 2 - log(1 - a_j^2 + 1e-6)]; the last term is what tanh
+    does to the density.
+    """
+    action = jnp.tanh(mean + jnp.exp(log_std) * noise)
+    log_prob = -0.5 * noise * noise - log_std - 0.5 * nets.LOG_2PI - jnp.log(1 - action * action + 1e-6)
+    return action, jnp.sum(log_prob, axis=-1)
+
+
+def _policy(actor: Layers, obs: Array) -> tuple[Array, Array]:
+    """Mean and log-std before tanh, f32[..., a] each."""
+    mean, log_std = jnp.split(nets.mlp(actor, obs), 2, axis=-1)
+    return mean, jnp.clip(log_std, *LOG_STD)
+
+
+def _both_q(critics: tuple[Layers, Layers], obs: Array, action: Array) -> tuple[Array, Array]:
+    seen = jnp.concatenate([obs, action], axis=-1)
+    first, second = (nets.mlp(critic, seen)[..., 0] for critic in critics)
+    return first, second
+
+
+def _smaller_q(critics: tuple[Layers, Layers], obs: Array, action: Array) -> Array:
+    return jnp.minimum(*_both_q(critics, obs, action))
