@@ -80,7 +80,7 @@ def only(result, row):
     )
 
 
-@pytest.mark.parametrize("teacher", fast("procurl-target", "plr"))
+@pytest.mark.parametrize("teacher", fast("procurl-target"))
 def test_a_seed_alone_equals_the_seed_in_company(teacher):
     """Over two devices with padding: five seeds, of which the last is also run alone."""
     assert_same_up_to_rounding(only(run(teacher, seeds=range(3, 8)), 4), run(teacher, seeds=[7]))
