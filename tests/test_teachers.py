@@ -263,8 +263,10 @@ SMALLER = {
 
 
 def pair(name, setting):
-    """CURROT takes half a minute to compile, anew for every setting: all but one wait for the slow tests."""
-    waits = name == "currot" and setting != "point-mass-2g"
+    """Every pair compiles anew (CURROT for half a minute): one setting of each kind is fast, the others are slow tests."""
+    waits = setting not in ("point-mass-2g", "maze-plane", "minigrid") or (
+        name == "currot" and setting != "point-mass-2g"
+    )
     return pytest.param(name, setting, marks=[pytest.mark.slow] if waits else [])
 
 
