@@ -263,11 +263,9 @@ SMALLER = {
 
 
 def pair(name, setting):
-    """Every pair compiles anew (CURROT for half a minute): one setting of each kind is fast, the others are slow tests."""
-    waits = setting not in ("point-mass-2g", "maze-plane", "minigrid") or (
-        name == "currot" and setting != "point-mass-2g"
-    )
-    return pytest.param(name, setting, marks=[pytest.mark.slow] if waits else [])
+    """Every pair compiles anew, CURROT's for half a minute: one setting of each kind is fast, the others wait."""
+    fast = ("point-mass-2g",) if name == "currot" else ("point-mass-2g", "maze-plane", "minigrid")
+    return pytest.param(name, setting, marks=[] if setting in fast else [pytest.mark.slow])
 
 
 @pytest.mark.parametrize(
