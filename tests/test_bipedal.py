@@ -560,7 +560,7 @@ def test_the_test_grid_is_the_benchmarks():
 
 def test_the_settings_teachers_work():
     """ProCuRL-Target on the space, with values in units of return."""
-    teacher = procurl.ProCuRLTarget(bipedal_space(pool_size=100, n_targets=20), beta=90.0)
+    teacher = procurl.ProCuRLUnif(bipedal_space(pool_size=100, n_targets=20), beta=90.0)
     curriculum, env = procurl.Curriculum(teacher, seed=0, every=50, unit="episodes"), StumpTracks(max_steps=1)
 
     def play_fifty():

@@ -1,5 +1,6 @@
 """MiniG on the public package, for Gymnasium: the same numbers as the JAX setting, and tasks as everywhere."""
 
+import itertools
 import subprocess
 import sys
 import warnings
@@ -175,3 +176,14 @@ def test_imports_are_late_and_a_missing_package_names_its_extra():
     done = run(f"{WITHOUT_MINIGRID}\nimport gymnasium, procurl.integrations.gymnasium\ngymnasium.make('{ID}')")
     assert done.returncode == 1 and "MissingExtraError" in done.stderr
     assert "pip install 'procurl[minigrid]'" in done.stderr
+
+
+def test_every_skill_but_navigation_matters():
+    """Some context becomes another mission when one skill is asked for or not. Navigation is asked for everywhere."""
+    space = procurl.make("minigrid")[1]
+    contexts = np.array(list(itertools.product([0, 1], repeat=8)), np.float32)  # f32[256, 8]
+    missions = np.asarray(space.project(contexts))
+    for k in range(1, 8):
+        flipped = contexts.copy()
+        flipped[:, k] = 1 - flipped[:, k]
+        assert (np.asarray(space.project(flipped)) != missions).any(), f"skill {k}"
