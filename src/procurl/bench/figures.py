@@ -81,13 +81,7 @@ def curriculum(setting: str, results: list[Result]) -> dict[str, Any]:
 
 def curriculum_scatter(results: list[Result]) -> Any:
     """Contexts chosen over training in the first two dimensions, brighter = later; crosses are targets."""
-    columns = min(4, len(results))
-    rows = -(-len(results) // columns)
-    figure, grid = plt.subplots(
-        rows, columns, figsize=(3.0 * columns + 1.0, 3.2 * rows), layout="constrained", squeeze=False, sharey=True
-    )
-    for axes in grid.flat[len(results) :]:
-        axes.set_axis_off()
+    figure, grid = _panels(len(results), columns=4, height=3.2, beside=1.0)
     space = results[0].config["space"]
     for axes, result, label in zip(grid.flat, results, labels(results), strict=False):
         context = result.trace["task_context"]  # f32[S, iterations, k, d]
@@ -119,13 +113,7 @@ def family_shares(results: list[Result]) -> Any:
     """MiniG: the share of each family among the episodes that began, over training; the target at the bottom."""
     from procurl.envs.minigrid.families import FAMILIES, nearest_family
 
-    columns = min(3, len(results))
-    rows = -(-len(results) // columns)
-    figure, grid = plt.subplots(
-        rows, columns, figsize=(3.0 * columns + 1.8, 2.3 * rows), layout="constrained", squeeze=False, sharey=True
-    )
-    for axes in grid.flat[len(results) :]:
-        axes.set_axis_off()
+    figure, grid = _panels(len(results), columns=3, height=2.3, beside=1.8)
     numbers = {family.name: k for k, family in enumerate(FAMILIES)}
     for axes, result, label in zip(grid.flat, results, labels(results), strict=False):
         context = result.trace["task_context"]  # f32[S, iterations, k, 8]
@@ -139,7 +127,7 @@ def family_shares(results: list[Result]) -> Any:
         axes.spines[["top", "right"]].set_visible(False)
     for axes in grid[:, 0]:
         axes.set_ylabel("share of episodes")
-    for axes in grid.flat[max(0, len(results) - columns) : len(results)]:
+    for axes in grid.flat[max(0, len(results) - grid.shape[1]) : len(results)]:
         axes.set_xlabel("steps (millions)")
     handles, names = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles[::-1], names[::-1], loc="outside right center", frameon=False, fontsize=9)
@@ -207,6 +195,18 @@ def return_heat_map(
     axes.set_title(f"mean return {mean.mean():.0f}{seeds}{share}")
     figure.colorbar(mesh, label="return")
     return figure
+
+
+def _panels(n: int, *, columns: int, height: float, beside: float) -> tuple[Any, Any]:
+    """A figure and its grid of n panels, `beside` inches wider for a scale or a legend; places left over are empty."""
+    columns = min(columns, n)
+    rows = -(-n // columns)
+    figure, grid = plt.subplots(
+        rows, columns, figsize=(3.0 * columns + beside, height * rows), layout="constrained", squeeze=False, sharey=True
+    )
+    for axes in grid.flat[n:]:
+        axes.set_axis_off()
+    return figure, grid
 
 
 def labels(results: list[Result]) -> list[str]:
