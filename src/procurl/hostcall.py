@@ -1,4 +1,4 @@
-"""NumPy functions inside compiled JAX programs: where SciPy or a user's own code is the better tool."""
+"""NumPy functions inside compiled JAX programs: where SciPy is the better tool."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ arguments give the same tasks every time.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -77,17 +78,12 @@ def task_space(
     )
     n = len(contexts)
     tasks = Task(contexts, random_seeds(k_pool_seed, (n,)), jnp.arange(n, dtype=jnp.int32))
-    low_array, high_array = (jnp.asarray(x) for x in bounds)
-
-    def draw(key: Array, n: int) -> Task:
-        task = mu.sample(key, n)
-        inside = jnp.clip(task.context, low_array, high_array)  # as in `TaskSpace.project`
-        return task._replace(context=inside if snap is None else snap(inside))
-
-    space = TaskSpace(
-        low_array, high_array, tasks, targets=draw(k_targets, n_targets), held_out=draw(k_held_out, n_held_out),
-        names=dimensions, target=mu, value_range=value_range, fresh_seeds=fresh_seeds, snap=snap, name=name,
+    bare = TaskSpace(
+        jnp.asarray(bounds[0]), jnp.asarray(bounds[1]), tasks, targets=tasks, held_out=tasks, names=dimensions,
+        target=mu, value_range=value_range, fresh_seeds=fresh_seeds, snap=snap, name=name,
     )  # fmt: skip
+    targets, held_out = bare.sample_target(k_targets, n_targets), bare.sample_target(k_held_out, n_held_out)
+    space = dataclasses.replace(bare, targets=targets, held_out=held_out)
     check_space(space)
     return space
 

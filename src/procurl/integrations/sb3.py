@@ -104,6 +104,7 @@ class CurriculumCallback(BaseCallback):
             self._forget_advantages()
         if self.value is None and self.probe is not None and getattr(self._values, "model", None) is not self.model:
             self._values = CriticValue(self.model, self.probe)
+        self._normaliser = unwrap_vec_normalize(self.training_env)
         self._at_rollout_end = isinstance(self.model, OnPolicyAlgorithm) and self.curriculum.unit == "steps"
         self._check_period()
 
@@ -115,8 +116,7 @@ class CurriculumCallback(BaseCallback):
 
     def _on_step(self) -> bool:
         rewards, dones, infos = (self.locals[k] for k in ("rewards", "dones", "infos"))
-        normalised = unwrap_vec_normalize(self.training_env)
-        self._ret += normalised.get_original_reward() if normalised is not None else rewards
+        self._ret += rewards if self._normaliser is None else self._normaliser.get_original_reward()
         self._length += 1
         self._t += 1
         self._steps_done = self.num_timesteps
