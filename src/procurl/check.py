@@ -14,16 +14,18 @@ import numpy as np
 from jax import Array
 
 from procurl.errors import ProcurlError, SpaceError
-from procurl.types import Continuous, Env, Episodes, Task, TaskSpace, Teacher
+from procurl.types import Continuous, Env, Episodes, HostEnv, Task, TaskSpace, Teacher
 
 
 class CheckError(ProcurlError, AssertionError):
     """A class that does not keep its contract."""
 
 
-def require_fit(env: Env, teacher: Teacher) -> None:
+def require_fit(env: Env | HostEnv, teacher: Teacher) -> None:
     """What must hold before training: a sound task space, and an environment that plays it."""
     check_space(teacher.space)
+    if isinstance(env, HostEnv):
+        return  # its own processes will say
     task = jax.tree.map(lambda x: x[0], teacher.space.pool)
     obs = jax.eval_shape(env.reset, task)[1]
     if obs.shape != (env.obs_size,) or obs.dtype != jnp.float32:

@@ -28,12 +28,10 @@ import numpy as np
 
 from procurl import result, storage
 from procurl.errors import CheckpointError, ConfigError, RunFolderError
-from procurl.result import Result
-from procurl.state import arranged, named
+from procurl.result import Result, steps_per_iteration
 
 if TYPE_CHECKING:
-    from procurl.engine import Engine
-    from procurl.loop import Carry
+    from procurl.loop import AnyEngine
     from procurl.record import Log
 
 CHECKPOINT = storage.Format("procurl-checkpoint", 1, ("run.json", "log.npz", "state.safetensors"))
@@ -54,7 +52,7 @@ class Checkpoint(NamedTuple):
 
     @property
     def steps_done(self) -> int:
-        return int(self.log[0]["iterations"] * self.config["config"]["ppo"]["n_steps"])
+        return int(self.log[0]["iterations"]) * steps_per_iteration(self.config)
 
     @property
     def is_evaluated(self) -> bool:
@@ -71,18 +69,18 @@ class RunFolder:
         self._saved_at = time.perf_counter()
         self._saved_iterations = -1
 
-    def restore(self, engine: Engine, log: Log) -> Carry:
+    def restore(self, engine: AnyEngine, log: Log) -> Any:
         """Where the checkpoint left off. From here on its folder is an unfinished run again."""
         assert self.found is not None
         log.restore(*self.found.log)
-        carry: Carry = engine.put(arranged(self.found.state, engine.shapes(), str(self.found.path)))
+        carry = engine.restored(self.found.state, str(self.found.path))
         result.remove_result(self.path)
-        logger.info("%s: going on after %s steps", self.path, f"{log.iterations * log.config.ppo.n_steps:,}")
+        logger.info("%s: going on after %s steps", self.path, f"{log.iterations * log.config.student.n_steps:,}")
         self._saved_iterations = log.iterations
         self._saved_at = time.perf_counter()
         return carry
 
-    def keep(self, engine: Engine, carry: Carry, log: Log) -> None:
+    def keep(self, engine: AnyEngine, carry: Any, log: Log) -> None:
         """Save if it is time to (a share of the time goes into saving, no more), or if the run ends here."""
         due = time.perf_counter() - self._saved_at >= self._last_cost * (1 / self.save_share - 1)
         if log.status == "failed" or log.iterations == self._saved_iterations:
@@ -90,7 +88,7 @@ class RunFolder:
         if due or log.status != "running":
             began = time.perf_counter()
             try:
-                self._save(engine.to_host(carry), log)
+                self._save(engine.saved(carry), log)
             except OSError as error:
                 warnings.warn(
                     f"could not save a checkpoint to {self.path}: {error.strerror or error}. The run goes on, and "
@@ -101,12 +99,12 @@ class RunFolder:
             self._last_cost = self._saved_at - began
             log.saved(self._last_cost)
 
-    def _save(self, carry: Any, log: Log) -> None:
+    def _save(self, state: dict[str, np.ndarray], log: Log) -> None:
         counters, arrays = log.state()
         contents = {
             "run.json": storage.to_json({"config": self.config, "log": counters}),
             "log.npz": storage.to_npz(arrays, compressed=False),
-            "state.safetensors": storage.to_tensors(named(carry)),
+            "state.safetensors": storage.to_tensors(state),
         }
         home = self.path / "checkpoints"
         home.mkdir(exist_ok=True)
@@ -130,7 +128,7 @@ class Nowhere:
 
     found = None
 
-    def keep(self, engine: Engine, carry: Carry, log: Log) -> None:
+    def keep(self, engine: AnyEngine, carry: Any, log: Log) -> None:
         pass
 
     def finish(self, outcome: Result) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from procurl import __version__, presets
-from procurl.config import PPO, Config
+from procurl.config import PPO, SAC, Config
 from procurl.errors import ConfigError, ProcurlError, unknown_name
 
 
@@ -107,6 +107,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def add_common_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--workers", type=int, metavar="N", help="processes that play `bipedal` (default: one per core)"
+    )
     command.add_argument("--device", choices=["cpu", "gpu"], help="default: what JAX finds")
     command.add_argument("--quiet", action="store_true", help="no progress line")
 
@@ -140,12 +143,13 @@ def run_train(args: argparse.Namespace) -> int:
     }  # fmt: skip
     title = f"{args.setting}, {args.teacher}"
     if args.engine == "sb3":
-        if args.fresh:
-            raise ConfigError("--fresh: not with --engine sb3; choose another --out")
+        if args.fresh or args.workers:
+            raise ConfigError("--fresh and --workers: not with --engine sb3")
         return train_with_progress(f"{title}, Stable-Baselines3", args.quiet, sb3_engine().train, **plan)
     return train_with_progress(
-        title, args.quiet, procurl.train, **plan, resume="never" if args.fresh else "auto", time_teacher=not args.quiet
-    )
+        title, args.quiet, procurl.train, **plan, resume="never" if args.fresh else "auto",
+        time_teacher=not args.quiet, workers=args.workers,
+    )  # fmt: skip
 
 
 def sb3_engine() -> Any:
@@ -171,7 +175,7 @@ def run_resume(args: argparse.Namespace) -> int:
     return train_with_progress(
         f"{found.config['setting']}, {found.config['teacher']['class']}", args.quiet, train, env=env, teacher=teacher,
         config=config, seeds=found.config["seeds"], steps=steps, out=args.run_folder, resume=resume,
-        time_teacher=not args.quiet,
+        time_teacher=not args.quiet, workers=args.workers,
     )  # fmt: skip
 
 
@@ -250,18 +254,29 @@ def seed_range(text: str) -> range:
     return range(first, last + 1)
 
 
-def option_tables(setting: str, teacher: str) -> dict[str, type]:
+def option_tables(setting: str, teacher: str) -> dict[str, list[type]]:
     """The documented dataclasses whose fields --set can change."""
     from procurl.envs import SETTINGS
-    from procurl.teachers import TEACHERS
+    from procurl.teachers import FORGETFUL, TEACHERS
+    from procurl.teachers.base import Redrawn
 
-    return {"teacher": TEACHERS[teacher], "env": SETTINGS[setting][0], "ppo": PPO, "run": Config}
+    student = type(presets.named_setting(setting).config.student)
+    return {
+        "teacher": [TEACHERS[teacher], *([Redrawn] if teacher in FORGETFUL else [])],
+        "env": [SETTINGS[setting][0]],
+        section_of(student): [student],
+        "run": [Config],
+    }
+
+
+def section_of(student: type) -> str:
+    return student.__name__.lower()
 
 
 def sort_options(assignments: list[str], setting: str, teacher: str) -> dict[str, dict[str, Any]]:
     """NAME=VALUE pairs -> values by section. A name may leave its section out where that is unique."""
     tables = option_tables(setting, teacher)
-    known = {(section, f.name): f for section, cls in tables.items() for f in documented(cls)}
+    known = {(section, f.name): f for section, classes in tables.items() for cls in classes for f in documented(cls)}
     sorted_options: dict[str, dict[str, Any]] = {section: {} for section in tables}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
@@ -294,7 +309,7 @@ def parse_value(name: str, text: str, kind: Any) -> Any:
             return tuple(int(x) for x in text.strip("()[]").split(",") if x.strip())
         if kind.startswith("int"):
             return int(text)
-        if kind == "float":
+        if kind.startswith("float"):
             return float(text)
         if kind.startswith("Literal"):
             choices = re.findall(r"\"(.*?)\"|'(.*?)'", kind)
@@ -307,17 +322,23 @@ def parse_value(name: str, text: str, kind: Any) -> Any:
 
 
 def configured(config: Config, options: dict[str, dict[str, Any]]) -> Config:
-    return dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, **options["ppo"]), **options["run"])
+    section = section_of(type(config.student))
+    changed: dict[str, Any] = {section: dataclasses.replace(config.student, **options[section])}
+    return dataclasses.replace(config, **changed, **options["run"])
 
 
 def train_options() -> str:
     """Every option of --set with its help: the documented fields themselves."""
     from procurl.envs import SETTINGS
-    from procurl.teachers import TEACHERS
+    from procurl.teachers import FORGETFUL, TEACHERS
+    from procurl.teachers.base import Redrawn
 
     lines = ["options for --set (a section may be left out where the name is unique):"]
-    sections: list[tuple[str, str, type]] = [("ppo", "the student", PPO), ("run", "the loop", Config)]
+    sections: list[tuple[str, str, type]] = [
+        ("ppo", "the student", PPO), ("sac", "the student of `bipedal`", SAC), ("run", "the loop", Config),
+    ]  # fmt: skip
     sections += [("teacher", f"--teacher {name}", cls) for name, cls in TEACHERS.items()]
+    sections += [("teacher", f"--teacher {', '.join(FORGETFUL)}", Redrawn)]
     sections += [("env", cls.__name__, cls) for cls in dict.fromkeys(cls for cls, _ in SETTINGS.values())]
     for section, title, cls in sections:
         fields = documented(cls)

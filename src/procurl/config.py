@@ -58,20 +58,25 @@ class PPO:
 class SAC:
     """The Bipedal Walker's student: Soft Actor-Critic, with the TeachMyAgent benchmark's numbers.
 
-    Updates happen when an episode ends, one for every `every` of its steps, the first episode included.
+    The benchmark plays one episode (2000 steps at most) and then makes an update for every ten of its steps. Here
+    several environments play `n_steps` in all, and the updates for them follow.
     """
 
+    n_steps: int = param(2000, "environment steps in an iteration, over all environments", at_least=1)
+    n_envs: int = param(16, "environments played side by side", at_least=1)
     hidden: tuple[int, ...] = param((400, 300), "widths of the layers of the policy and of each critic")
     lr: float = param(1e-3, "Adam's step size, of the policy, the critics and the entropy coefficient", at_least=0)
     gamma: float = param(0.99, "discount factor", at_least=0)
     tau: float = param(0.005, "share of the critics that moves into their targets at every update", at_least=0)
     batch_size: int = param(1000, "transitions in an update", at_least=1)
     capacity: int = param(2_000_000, "transitions in the replay buffer; the oldest make room", at_least=1)
-    every: int = param(10, "environment steps for one update (rounded up at the end of an episode)", at_least=1)
+    every: int = param(10, "environment steps for one update", at_least=1)
     start_steps: int = param(10_000, "environment steps with uniform random actions in the beginning", at_least=0)
     entropy: float = param(0.005, "entropy coefficient alpha; where it begins, if it is learnt")
     learn_entropy: bool = param(False, "learn the entropy coefficient, so that the policy keeps `target_entropy`")
     target_entropy: float | None = param(None, "entropy per step for `learn_entropy`; none: minus the action's size")
+    first_fit: int = param(500_000, "environment steps before values are first fitted to returns", at_least=1)
+    fit_every: int = param(1_000_000, "environment steps between two such fits", at_least=1)
 
     def __post_init__(self) -> None:
         check_lower_bounds("sac.", self)
@@ -79,6 +84,14 @@ class SAC:
             raise ConfigError(f"sac.entropy = {self.entropy}: expected a positive number (its logarithm is kept)")
         if self.tau > 1:
             raise ConfigError(f"sac.tau = {self.tau}: expected at most 1")
+        for part in ("n_envs", "every"):
+            if self.n_steps % getattr(self, part):
+                raise ConfigError(
+                    f"sac.n_steps = {self.n_steps} is not divisible by sac.{part} = {getattr(self, part)}: choose "
+                    f"n_steps as a multiple of both n_envs and every"
+                )
+        if self.capacity < self.n_steps:
+            raise ConfigError(f"sac.capacity = {self.capacity}: expected at least n_steps = {self.n_steps}")
 
 
 @dataclass(frozen=True)
@@ -86,12 +99,18 @@ class Config:
     """Everything about a run but its environment and its teacher."""
 
     ppo: PPO = dataclasses.field(default_factory=PPO)
+    sac: SAC | None = None  # the student instead of PPO, where it is given
     evaluate_every: int = param(5, "iterations between two evaluations (5 iterations = 25,600 steps)", at_least=1)
     evaluation_episodes: int = param(1, "episodes on each held-out task at an evaluation", at_least=1)
     watch_after_update: bool = param(False, "the teacher watches after the student's update instead of before it")
 
     def __post_init__(self) -> None:
         check_lower_bounds("", self)
+
+    @property
+    def student(self) -> PPO | SAC:
+        """Whoever learns."""
+        return self.sac or self.ppo
 
 
 def checked_fields(cls: type, given: dict[str, Any]) -> None:

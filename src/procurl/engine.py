@@ -23,26 +23,70 @@ from procurl.config import Config
 from procurl.evaluation import Scores, evaluate
 from procurl.loop import Carry
 from procurl.record import Trace
-from procurl.state import raw
+from procurl.state import arranged, named, raw
 from procurl.students.critic import StudentCritic
 from procurl.types import Env, TaskSpace, Teacher
 
 PER_SEED, SHARED = PartitionSpec("seeds"), PartitionSpec()
 
 
+class Seeds:
+    """The seeds of a run and the devices that they are spread over. Every device gets the same number."""
+
+    def __init__(self, numbers: tuple[int, ...]) -> None:
+        devices = jax.local_devices()[: len(numbers)]
+        padded = numbers + numbers[-1:] * (-len(numbers) % len(devices))
+        self.n = len(numbers)
+        self.mesh = Mesh(np.array(devices), ("seeds",))
+        self.keys = self.put(jax.vmap(jax.random.key)(jnp.array(padded, jnp.uint32)))
+
+    def put(self, tree: Any) -> Any:
+        """A tree from the host, onto the devices. A padding seed repeats the last one, and so does all it does."""
+        n_padded = -(-self.n // self.mesh.size) * self.mesh.size
+
+        def padded(x: Any) -> Any:
+            missing = n_padded - x.shape[0]
+            return jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)]) if missing else x
+
+        return jax.device_put(jax.tree.map(padded, tree), NamedSharding(self.mesh, PER_SEED))
+
+    def share(self, tree: Any) -> Any:
+        """What all seeds have in common."""
+        return jax.device_put(tree, NamedSharding(self.mesh, SHARED))
+
+    def to_host(self, tree: Any) -> Any:
+        """As NumPy arrays, padding seeds left out."""
+        return jax.tree.map(lambda x: np.asarray(raw(x))[: self.n], tree)
+
+    def shapes(self, tree: Any) -> Any:
+        """Of all seeds, padding left out: shapes and types."""
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.n, *x.shape[1:]), x.dtype), tree)
+
+
+def over_seeds(fn: Callable[..., Any], mesh: Mesh, donate: bool = False) -> Callable[..., Any]:
+    """(key, tree of one seed, t, shared tree) -> tree of one seed, compiled for all seeds side by side.
+
+    `donate` gives the memory of the second argument to the result.
+    """
+    spread = jax.shard_map(
+        jax.vmap(fn, in_axes=(0, 0, None, None)),
+        mesh=mesh,
+        in_specs=(PER_SEED, PER_SEED, SHARED, SHARED),
+        out_specs=PER_SEED,
+        check_vma=False,
+    )
+    return jax.jit(spread, donate_argnums=(1,) if donate else ())
+
+
 class Engine:
     """begin -> iterate, iterate, ... with `evaluate` at any time."""
 
     def __init__(self, env: Env, teacher: Teacher, config: Config, seeds: tuple[int, ...]) -> None:
-        devices = jax.local_devices()[: len(seeds)]
-        padded = seeds + seeds[-1:] * (-len(seeds) % len(devices))  # every device gets the same number
-        self.n_seeds = len(seeds)
-        mesh = Mesh(np.array(devices), ("seeds",))
+        self.seeds = Seeds(seeds)
+        self.keys = self.seeds.keys
         # Environment, teacher and pool travel as arguments: as constants they would be compiled in.
-        self.world = jax.device_put((env, teacher), NamedSharding(mesh, SHARED))
-        keys = jax.vmap(jax.random.key)(jnp.array(padded, jnp.uint32))
-        self.keys = jax.device_put(keys, NamedSharding(mesh, PER_SEED))
-        self._program = _program(config, mesh, jax.tree.structure(self.world))
+        self.world = self.seeds.share((env, teacher))
+        self._program = _program(config, self.seeds.mesh, jax.tree.structure(self.world))
 
     def begin(self) -> Carry:
         return self._program.begin(self.keys, None, 0, self.world)
@@ -53,34 +97,37 @@ class Engine:
 
     def evaluate(self, carry: Carry, t: int) -> Scores:
         """The students after t iterations on the held-out tasks."""
-        return self.to_host(self._program.score(self.keys, carry.student.params, t, self.world))
+        return self.seeds.to_host(self._program.score(self.keys, carry.student.params, t, self.world))
 
     def teacher_seconds(self, carry: Carry, repeats: int = 5) -> float:
         """Time of one iteration's teacher calls, compiled alone, for all seeds: the fastest of a few."""
-        seconds = []
-        for _ in range(repeats + 1):  # the first also compiles
-            started = time.perf_counter()
-            jax.block_until_ready(self._program.only_teach(self.keys, carry, 0, self.world))
-            seconds.append(time.perf_counter() - started)
-        return min(seconds)
+        return fastest(lambda: self._program.only_teach(self.keys, carry, 0, self.world), repeats)
 
-    def shapes(self) -> Carry:
-        """The carry of all seeds, padding left out, as shapes and types."""
-        carry = jax.eval_shape(self._program.begin, self.keys, None, 0, self.world)
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.n_seeds, *x.shape[1:]), x.dtype), carry)
+    def params(self, carry: Carry) -> Any:
+        """The students' weights, on the host."""
+        return self.seeds.to_host(carry.student.params)
 
-    def put(self, carry: Carry) -> Carry:
-        """A carry from the host, onto the devices. A padding seed repeats the last one, and so does all it does."""
-        n_padded = self.keys.shape[0]
+    def saved(self, carry: Carry) -> dict[str, np.ndarray]:
+        """All that a checkpoint needs, as named arrays on the host."""
+        return named(self.seeds.to_host(carry))
 
-        def padded(x: Any) -> Any:
-            return jnp.concatenate([x, jnp.repeat(x[-1:], n_padded - self.n_seeds, axis=0)])
+    def restored(self, tensors: dict[str, np.ndarray], where: str) -> Carry:
+        """The inverse of `saved`; `where` they come from is named if they do not fit."""
+        begun = jax.eval_shape(self._program.begin, self.keys, None, 0, self.world)
+        return self.seeds.put(arranged(tensors, self.seeds.shapes(begun), where))
 
-        return jax.device_put(jax.tree.map(padded, carry), self.keys.sharding)
+    def close(self) -> None:
+        """Nothing to end: all of it lives in this process."""
 
-    def to_host(self, tree: Any) -> Any:
-        """As NumPy arrays, padding seeds left out."""
-        return jax.tree.map(lambda x: np.asarray(raw(x))[: self.n_seeds], tree)
+
+def fastest(run: Callable[[], Any], repeats: int) -> float:
+    """Seconds, of a few runs after a first one that compiles."""
+    seconds = []
+    for _ in range(repeats + 1):
+        started = time.perf_counter()
+        jax.block_until_ready(run())
+        seconds.append(time.perf_counter() - started)
+    return min(seconds[1:])
 
 
 class Program(NamedTuple):
@@ -121,14 +168,9 @@ def _program(config: Config, mesh: Mesh, kind: Any) -> Program:
         played = imagined_episodes(key, tasks, config.ppo.n_envs)
         return tasks, teacher.observe(carry.teacher, key, played, StudentCritic(env, carry.student.params))
 
-    def over_seeds(fn: Callable[..., Any], donate: bool = False) -> Callable[..., Any]:
-        spread = jax.shard_map(
-            jax.vmap(fn, in_axes=(0, 0, None, None)),
-            mesh=mesh,
-            in_specs=(PER_SEED, PER_SEED, SHARED, SHARED),
-            out_specs=PER_SEED,
-            check_vma=False,
-        )
-        return jax.jit(spread, donate_argnums=(1,) if donate else ())
-
-    return Program(over_seeds(begin), over_seeds(iterate, donate=True), over_seeds(score), over_seeds(only_teach))
+    return Program(
+        over_seeds(begin, mesh),
+        over_seeds(iterate, mesh, donate=True),
+        over_seeds(score, mesh),
+        over_seeds(only_teach, mesh),
+    )

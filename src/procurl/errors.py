@@ -33,6 +33,10 @@ class NonFiniteError(ProcurlError, FloatingPointError):
     """NaN or infinity where a number was needed."""
 
 
+class WorkerError(ProcurlError, RuntimeError):
+    """A process that played environments and failed."""
+
+
 class MissingExtraError(ProcurlError, ImportError):
     """An optional package that is not installed."""
 

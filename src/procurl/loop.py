@@ -7,10 +7,12 @@ once (see `engine.py`) and comes back to Python in between to log, to evaluate a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
+import numpy as np
 from jax import Array
 
 from procurl import check, record
@@ -23,7 +25,7 @@ from procurl.students import ppo, rollout
 from procurl.students.critic import StudentCritic
 from procurl.students.ppo import Student
 from procurl.students.rollout import Envs
-from procurl.types import Env, Teacher
+from procurl.types import Env, HostEnv, Teacher
 
 
 class Carry(NamedTuple):
@@ -57,7 +59,7 @@ def iteration(carry: Carry, key: Array, env: Env, teacher: Teacher, config: Conf
 
 
 def train(
-    env: Env,
+    env: Env | HostEnv,
     teacher: Teacher,
     config: Config | None = None,
     *,
@@ -68,6 +70,7 @@ def train(
     save_share: float = 0.02,
     callback: Callable[[record.Progress], bool | None] | None = None,
     time_teacher: bool = False,
+    workers: int | None = None,
 ) -> Result:
     """Train one student per seed with a curriculum, and evaluate it on the held-out target tasks.
 
@@ -85,21 +88,25 @@ def train(
         save_share: the largest share of the time that saving checkpoints may take.
         callback: called with a `Progress` after every evaluation; return False to stop early.
         time_teacher: also measure the teacher's share of an iteration (compiles its functions once more).
+        workers: processes that play an environment outside of JAX (the Bipedal Walker); by default one per core. How
+            many there are does not change the result.
 
     Ctrl-C ends the current iteration, saves to `out` what was done, and then raises KeyboardInterrupt; SIGTERM does the
     same and raises SystemExit.
     """
-    from procurl.engine import Engine  # it compiles the functions above
     from procurl.interrupt import Interruptible
 
     config = config or Config()
     seed_numbers = as_seed_numbers(seeds)
     n_iterations = iterations_for(steps, config)
     check.require_fit(env, teacher)
-    described = describe(env, teacher, config, seed_numbers, n_iterations * config.ppo.n_steps)
+    described = describe(env, teacher, config, seed_numbers, n_iterations * config.student.n_steps)
 
-    with open_run(out, described, resume, save_share) as folder, Interruptible() as interrupt:
-        engine = Engine(env, teacher, config, seed_numbers)
+    with (
+        open_run(out, described, resume, save_share) as folder,
+        Interruptible() as interrupt,
+        closing(engine_for(env, teacher, config, seed_numbers, workers)) as engine,
+    ):
         log = record.Log(env, teacher, config, seed_numbers, n_iterations)
         if folder.found:
             carry = folder.restore(engine, log)
@@ -110,7 +117,7 @@ def train(
             for _ in range(log.until_evaluation):
                 carry, trace = engine.iterate(carry, log.iterations)
                 log.iterated(trace)
-                if interrupt.requested:
+                if interrupt.requested or log.status == "failed":
                     break
             log.fetch()
             if interrupt.requested:
@@ -123,13 +130,43 @@ def train(
                     log.status = "stopped"
             folder.keep(engine, carry, log)
 
-        result = log.result(engine.to_host(carry.student.params))
+        result = log.result(engine.params(carry))
         folder.finish(result)
     if log.status == "failed":
         raise log.failure()
     if log.status == "interrupted":
         raise interrupt.error()
     return result
+
+
+class AnyEngine(Protocol):
+    """What `train` asks for: begin -> iterate, iterate, ... with the rest at any time. A carry is the engine's own."""
+
+    def begin(self) -> Any: ...
+    def iterate(self, carry: Any, t: int) -> tuple[Any, record.Trace]: ...
+    def evaluate(self, carry: Any, t: int) -> Any: ...
+    def teacher_seconds(self, carry: Any) -> float: ...
+    def params(self, carry: Any) -> Any: ...
+    def saved(self, carry: Any) -> dict[str, np.ndarray]: ...
+    def restored(self, tensors: dict[str, np.ndarray], where: str) -> Any: ...
+    def close(self) -> None: ...
+
+
+def engine_for(
+    env: Env | HostEnv, teacher: Teacher, config: Config, seeds: tuple[int, ...], workers: int | None
+) -> AnyEngine:
+    """Where the environment lives: in JAX, or in worker processes."""
+    if isinstance(env, HostEnv):
+        from procurl.host.engine import HostEngine
+
+        return HostEngine(env, teacher, config, seeds, workers)
+    from procurl.engine import Engine  # it compiles `begin` and `iteration`
+
+    if config.sac is not None:
+        raise ConfigError(f"{type(env).__name__} is played in JAX, where the student is PPO: leave Config.sac out")
+    if workers is not None:
+        raise ConfigError(f"workers = {workers}: {type(env).__name__} is played in JAX, without worker processes")
+    return Engine(env, teacher, config, seeds)
 
 
 def as_seed_numbers(seeds: Iterable[int] | int) -> tuple[int, ...]:
@@ -142,4 +179,4 @@ def as_seed_numbers(seeds: Iterable[int] | int) -> tuple[int, ...]:
 def iterations_for(steps: int, config: Config) -> int:
     if steps < 1:
         raise ConfigError(f"steps = {steps}: expected at least 1")
-    return -(-int(steps) // config.ppo.n_steps)
+    return -(-int(steps) // config.student.n_steps)

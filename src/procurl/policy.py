@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from procurl.errors import ConfigError
-from procurl.students import nets
+from procurl.students import nets, sac
 from procurl.students.nets import Params
 
 
@@ -22,35 +22,62 @@ def unflatten(flat: dict[str, np.ndarray]) -> Params:
     """The inverse of `flatten`."""
     params: Params = {k: v for k, v in flat.items() if "." not in k}
     for part in ("shared", "policy", "value"):
-        depth = len({name.split(".")[1] for name in flat if name.startswith(part + ".")})
-        params[part] = [{k: flat[f"{part}.{i}.{k}"] for k in ("w", "b")} for i in range(depth)]
+        params[part] = _layers(flat, part)
     return params
+
+
+def _layers(flat: dict[str, np.ndarray], part: str) -> list[dict[str, np.ndarray]]:
+    depth = len({name.split(".")[1] for name in flat if name.startswith(part + ".")})
+    return [{k: flat[f"{part}.{i}.{k}"] for k in ("w", "b")} for i in range(depth)]
+
+
+def actors(flat: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """The policy's layers of SAC students; none of another kind of student."""
+    return _layers(flat, "actor")
 
 
 class Policy:
     """One seed's student."""
 
     def __init__(self, params: dict[str, np.ndarray], action: dict[str, Any], seed: int = 0) -> None:
-        self.params = unflatten(params)
+        self.params = params
         self.action = action
         self._key = jax.random.key(seed)
-        self._best = jax.jit(lambda p, obs: nets.best_action(p, nets.policy(p, obs)))
-        self._sample = jax.jit(
-            lambda p, obs, key: nets.sample_action(p, nets.policy(p, obs), nets.action_noise(key, obs.shape[:-1], p))
-        )
+        self._best, self._sample, self._obs_size = _sac_policy(params, action) if actors(params) else _policy(params)
 
     def predict(self, obs: Any, deterministic: bool = True) -> np.ndarray:
         """The action for one observation f32[o] or a batch f32[n, o], clipped to the action space."""
-        obs = np.asarray(obs, np.float32)
-        size = (self.params["shared"] or self.params["policy"])[0]["w"].shape[0]
+        obs, size = np.asarray(obs, np.float32), self._obs_size
         if obs.ndim == 0 or obs.shape[-1] != size:
             raise ConfigError(f"observation of shape {obs.shape}: expected ({size},) or (n, {size})")
         if not np.isfinite(obs).all():
             raise ConfigError("the observation holds NaN or infinity")
         if deterministic:
-            action = self._best(self.params, obs)
+            action = self._best(obs)
         else:
             self._key, k_act = jax.random.split(self._key)
-            action = self._sample(self.params, obs, k_act)
+            action = self._sample(obs, k_act)
         action = np.asarray(action)
         return np.clip(action, self.action["low"], self.action["high"]) if "low" in self.action else action
+
+
+def _policy(flat: dict[str, np.ndarray]) -> tuple[Any, Any, int]:
+    """PPO's: (obs) -> the most likely action, (obs, key) -> a random one, and the size of observations."""
+    p = unflatten(flat)
+
+    def sample(obs: Any, key: Any) -> Any:
+        return nets.sample_action(p, nets.policy(p, obs), nets.action_noise(key, obs.shape[:-1], p))
+
+    size = (p["shared"] or p["policy"])[0]["w"].shape[0]
+    return jax.jit(lambda obs: nets.best_action(p, nets.policy(p, obs))), jax.jit(sample), size
+
+
+def _sac_policy(flat: dict[str, np.ndarray], action: dict[str, Any]) -> tuple[Any, Any, int]:
+    """SAC's, which acts in [-1, 1]."""
+    networks = sac.Networks(actors(flat), critics=([], []))  # type: ignore[arg-type]
+    middle, half = (action["low"] + action["high"]) / 2, (action["high"] - action["low"]) / 2
+
+    def scaled(obs: Any, key: Any = None) -> Any:
+        return middle + half * sac.act(networks, obs, key)
+
+    return scaled, scaled, networks.actor[0]["w"].shape[0]

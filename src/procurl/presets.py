@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from procurl.config import PPO, Config
+from procurl.config import PPO, SAC, Config
 from procurl.errors import unknown_name
 
 VARIANTS = ("paper", "release")
@@ -97,6 +97,27 @@ MINIGRID = Setting(
 )
 
 
+# Returns lie between -150 and 350; 180 and 250 are 0.66 and 0.8 of the way up. Evaluated every 500,000 steps.
+BIPEDAL = Setting(
+    "BW, the Bipedal Walker on Stump Tracks; the target is every height and spacing of stumps",
+    steps=20_000_000,
+    seeds=10,
+    config=Config(sac=SAC(), evaluate_every=250, evaluation_episodes=1),
+    teachers={
+        "iid": {"redraw_every": 1},
+        "procurl-unif": {"beta": 90.0, "redraw_every": 2_000_000},
+        "procurl-target": {"beta": 90.0, "redraw_every": 2_000_000},
+        "spdl": {"v_lb": 180.0, "epsilon": 0.5},
+        "currot": {"v_lb": 180.0, "epsilon": 0.5},
+        "plr": {"rho": 0.5, "beta": 0.1},
+        "gradient": {"n_stages": 10, "max_steps_per_stage": 1_000_000, "threshold": 250.0},
+    },
+    release={
+        "procurl-target": {"pairing": "max", "resample_targets": True, "n_targets": 250},
+    },
+)
+
+
 def _named(family: Setting, detail: str, **config: Any) -> Setting:
     return replace(family, summary=f"{family.summary}, {detail}", config=replace(family.config, **config))
 
@@ -111,6 +132,7 @@ SETTINGS: dict[str, Setting] = {
     "maze-1g": _named(MAZE, "goals anywhere with tolerances near 0.06 (extra)"),
     "maze-2g": _named(MAZE, "goals anywhere with tolerances near 0.06 or 0.12 (extra)"),
     "minigrid": MINIGRID,
+    "bipedal": BIPEDAL,
 }
 
 TEACHERS: dict[str, str] = {

@@ -15,12 +15,14 @@ import jax
 import numpy as np
 
 from procurl import __version__
-from procurl.config import PPO, Config
+from procurl.config import PPO, SAC, Config
 from procurl.errors import ConfigError
-from procurl.types import Env, TaskSpace, Teacher
+from procurl.types import Env, HostEnv, TaskSpace, Teacher
 
 
-def describe(env: Env, teacher: Teacher, config: Config, seeds: tuple[int, ...], steps: int) -> dict[str, Any]:
+def describe(
+    env: Env | HostEnv, teacher: Teacher, config: Config, seeds: tuple[int, ...], steps: int
+) -> dict[str, Any]:
     """All that determines a run, as plain JSON data."""
     row = {
         "setting": teacher.space.name,
@@ -39,7 +41,7 @@ def describe_teacher(teacher: Teacher) -> dict[str, Any]:
     """A teacher and its tasks, as plain JSON data."""
     space = teacher.space
     row = {
-        "teacher": _fields(teacher),
+        "teacher": _teacher_fields(teacher),
         "space": {
             "names": list(space.names),
             "low": np.asarray(space.low).tolist(),
@@ -54,10 +56,11 @@ def describe_teacher(teacher: Teacher) -> dict[str, Any]:
     return plain
 
 
-def rebuilt(description: dict[str, Any]) -> tuple[Env, Teacher, Config]:
+def rebuilt(description: dict[str, Any]) -> tuple[Env | HostEnv, Teacher, Config]:
     """The inverse of `describe`, for settings and teachers of this package; refused if the outcome would differ."""
     from procurl.envs import make
     from procurl.teachers import TEACHERS
+    from procurl.teachers.base import Redrawn
 
     classes = {cls.__name__: cls for cls in TEACHERS.values()}
     if not description["setting"] or description["teacher"]["class"] not in classes:
@@ -69,7 +72,10 @@ def rebuilt(description: dict[str, Any]) -> tuple[Env, Teacher, Config]:
     teacher_class = classes[description["teacher"]["class"]]
     functions = {f.name for f in dataclasses.fields(teacher_class) if "help" not in f.metadata}
     fields = {k: v for k, v in _without_class(description["teacher"]).items() if k not in functions}
-    teacher = teacher_class(space, **fields)
+    redraw_every = fields.pop("redraw_every", None)
+    teacher: Teacher = teacher_class(space, **fields)
+    if redraw_every is not None:
+        teacher = Redrawn(teacher, redraw_every)
     config = _config(description["config"])
     again = describe(env, teacher, config, tuple(description["seeds"]), description["steps"])
     if again != description:
@@ -85,8 +91,11 @@ def _without_class(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _config(fields: dict[str, Any]) -> Config:
-    ppo: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields["ppo"].items()}
-    return Config(**{**fields, "ppo": PPO(**ppo)})
+    def student(cls: type, given: dict[str, Any]) -> Any:
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
+
+    sac = fields.get("sac")
+    return Config(**{**fields, "ppo": student(PPO, fields["ppo"]), "sac": sac and student(SAC, sac)})
 
 
 @cache
@@ -117,6 +126,13 @@ def _fields(thing: Any) -> dict[str, Any]:
                 plain = value is None or isinstance(value, bool | int | float | str)
                 row[f.name] = value if plain else getattr(value, "__qualname__", repr(value))
     return row
+
+
+def _teacher_fields(teacher: Any) -> dict[str, Any]:
+    """A strategy's fields; one that redraws its pool is that strategy, with one more."""
+    if hasattr(teacher, "teacher"):
+        return {**_fields(teacher.teacher), "redraw_every": teacher.redraw_every}
+    return _fields(teacher)
 
 
 def _digest(space: TaskSpace) -> str:

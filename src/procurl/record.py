@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +21,7 @@ from procurl.errors import NonFiniteError
 from procurl.evaluation import Scores
 from procurl.policy import flatten
 from procurl.result import Result
-from procurl.students.ppo import Losses
-from procurl.students.rollout import Rollout
-from procurl.types import Env, Episodes, Task, TaskSpace, Teacher
+from procurl.types import Env, Episodes, HostEnv, Task, TaskSpace, Teacher
 
 TASKS_KEPT = 16  # per iteration and seed: enough to draw a curriculum, small enough to keep for 256 seeds
 
@@ -39,12 +37,22 @@ class Trace(NamedTuple):
     train_return: Array  # f32  mean return of the episodes that ended
     train_success: Array  # f32
     train_length: Array  # f32
-    losses: Losses
+    losses: dict[str, Array]  # f32 each, by name
     finite: Array  # bool[4]  see FINITE
     inside: Array  # bool  all contexts that began lie in the space
 
 
-def trace(space: TaskSpace, episodes: Episodes, played: Rollout, losses: Losses) -> Trace:
+class Played(Protocol):
+    """What is watched of a student's steps."""
+
+    @property
+    def obs(self) -> Any: ...
+    @property
+    def value(self) -> Any: ...
+
+
+def trace(space: TaskSpace, episodes: Episodes, played: Played, losses: Any) -> Trace:
+    """`losses`: a named tuple of numbers."""
     n = episodes.started.shape[0]
     kept = jnp.nonzero(episodes.started, size=TASKS_KEPT, fill_value=n)[0]
     task = Task(
@@ -66,7 +74,7 @@ def trace(space: TaskSpace, episodes: Episodes, played: Rollout, losses: Losses)
         train_return=mean_finished(episodes.ret),
         train_success=mean_finished(episodes.success.astype(jnp.float32)),
         train_length=mean_finished(episodes.length.astype(jnp.float32)),
-        losses=losses,
+        losses=losses._asdict(),
         finite=jnp.stack([jnp.all(jnp.isfinite(x)) for x in (episodes.ret, played.obs, played.value, loss_sum)]),
         inside=jnp.all(inside | ~episodes.started[:, None]),
     )
@@ -95,7 +103,9 @@ class Chunk(NamedTuple):
 class Log:
     """Everything the host knows of a run while it goes on."""
 
-    def __init__(self, env: Env, teacher: Teacher, config: Config, seeds: tuple[int, ...], n_iterations: int) -> None:
+    def __init__(
+        self, env: Env | HostEnv, teacher: Teacher, config: Config, seeds: tuple[int, ...], n_iterations: int
+    ) -> None:
         self.env, self.teacher, self.config, self.seeds = env, teacher, config, seeds
         self.n_iterations = n_iterations
         self.iterations = 0
@@ -126,6 +136,8 @@ class Log:
     def iterated(self, trace: Trace) -> None:
         self._on_device.append(trace)
         self.iterations += 1
+        if isinstance(trace.finite, np.ndarray) and not _is_sound(trace):  # it is here already: why go on
+            self.status = "failed"
         if not self._compiled:
             jax.block_until_ready(trace)
             self.compile_seconds += self._lap()
@@ -137,7 +149,7 @@ class Log:
         self._on_device = []
         self._traces += fetched
         self._iterating_seconds = self._lap()
-        if any(not (t.finite.all() and t.inside.all()) for t in fetched):
+        if not all(map(_is_sound, fetched)):
             self.status = "failed"
 
     def evaluated(self, scores: Scores) -> None:
@@ -208,7 +220,7 @@ class Log:
         self._lap()  # not training time either
 
     def progress(self) -> Progress:
-        n_steps = self.config.ppo.n_steps
+        n_steps = self.config.student.n_steps
         iterations = sum(c.iterations for c in self.chunks)
         seconds = sum(c.seconds for c in self.chunks)
         evaluating = sum(c.evaluation_seconds for c in self.chunks)
@@ -232,8 +244,8 @@ class Log:
                 if what:
                     return NonFiniteError(
                         f"seed {seed}: NaN or infinity in {what[0]} at iteration {i}, after "
-                        f"{i * self.config.ppo.n_steps} steps. The results up to there are kept. Check the environment "
-                        f"with procurl.check_env, or lower ppo.lr if it is the loss."
+                        f"{i * self.config.student.n_steps} steps. The results up to there are kept. Check the "
+                        f"environment with procurl.check_env, or lower the student's lr if it is the loss."
                     )
                 if not t.inside[s]:
                     return NonFiniteError(
@@ -243,7 +255,7 @@ class Log:
         raise AssertionError("a failed run has a reason")
 
     def result(self, params: Any) -> Result:
-        n_steps = self.config.ppo.n_steps
+        n_steps = self.config.student.n_steps
         scores = [s for _, s in self._evaluations]
         traces = _stack(self._traces) if self._traces else {}
         if traces:
@@ -280,12 +292,16 @@ class Log:
         return lap
 
 
+def _is_sound(trace: Trace) -> bool:
+    return bool(np.all(trace.finite) and np.all(trace.inside))
+
+
 def _stack(traces: list[Trace]) -> dict[str, np.ndarray]:
     """Per-iteration records -> named arrays with leading axes (seed, iteration)."""
     both = jax.tree.map(lambda *x: np.stack(x, axis=1), *traces)
     rows = {k: v for k, v in both._asdict().items() if isinstance(v, np.ndarray)}
     task = {f"task_{k}": v for k, v in both.task._asdict().items()}
-    losses = {f"loss_{k}": v for k, v in both.losses._asdict().items()}
+    losses = {f"loss_{k}": v for k, v in both.losses.items()}
     return {**task, **rows, **losses}
 
 
@@ -297,7 +313,7 @@ def _unstack(arrays: dict[str, Any], iterations: int) -> list[Trace]:
 
     def one(i: int) -> Trace:
         rest = {k: v[:, i] for k, v in arrays.items() if not k.startswith(("task_", "loss_"))}
-        return Trace(task=Task(**part("task_", i)), losses=Losses(**part("loss_", i)), **rest)
+        return Trace(task=Task(**part("task_", i)), losses=part("loss_", i), **rest)
 
     return [one(i) for i in range(iterations)]
 

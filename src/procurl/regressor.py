@@ -11,7 +11,7 @@ the episodes instead, and takes the critic's place in front of the teacher:
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,28 @@ from procurl.errors import ConfigError
 from procurl.students import adam, nets
 from procurl.types import Task, TaskSpace
 
-Layers = list[dict[str, Array]]
+Layers = list[dict[str, Any]]  # of JAX's or NumPy's arrays
+
+
+class ReturnModel(NamedTuple):
+    """What a fit has found, as a tree of arrays: `value` works on NumPy's and inside of JAX's compiled functions."""
+
+    layers: Layers
+    centre: Any  # f32[d]  of the contexts
+    factor: Any  # f32[d]  scales them
+    unknown: Any  # f32[]  the value of every task before the first fit
+    unit: Any  # f32[]  scales the returns, which count from `offset`
+    offset: Any
+    known: Any  # f32[]  1: there has been a fit, 0: none
+
+    def value(self, tasks: Task) -> Any:
+        """f32[n]: a teacher may take it for the student's critic."""
+        x = (tasks.context - self.centre) * self.factor
+        for layer in self.layers[:-1]:
+            x = x @ layer["w"] + layer["b"]
+            x = x * (x > 0)
+        found = self.offset + self.unit * (x @ self.layers[-1]["w"] + self.layers[-1]["b"])[..., 0]
+        return self.known * found + (1 - self.known) * self.unknown
 
 
 class ReturnRegressor:
@@ -34,7 +55,7 @@ class ReturnRegressor:
 
     Args:
         space: of the contexts; its bounds and value range scale inputs and outputs.
-        every: episodes between two fits.
+        every: episodes between two fits; None: only when `fit` is called.
         first: episodes before the first fit; `every` if not given.
         hidden: widths of the layers.
         epochs: passes over the data in a fit.
@@ -48,7 +69,7 @@ class ReturnRegressor:
         self,
         space: TaskSpace,
         *,
-        every: int = 200,
+        every: int | None = 200,
         first: int | None = None,
         hidden: tuple[int, ...] = (256, 128, 64),
         epochs: int = 100,
@@ -58,7 +79,7 @@ class ReturnRegressor:
         seed: int = 0,
     ) -> None:
         first = every if first is None else first
-        if min(every, first, epochs, batch_size, *hidden) < 1 or first < 5 or every < 5 or not lr > 0:
+        if min(epochs, batch_size, *hidden) < 1 or min(every or 5, first or 5) < 5 or not lr > 0:
             raise ConfigError(
                 f"every = {every}, first = {first}, hidden = {hidden}, epochs = {epochs}, batch_size = {batch_size}, "
                 f"lr = {lr}: expected positive numbers, and at least 5 episodes for a fit"
@@ -68,13 +89,17 @@ class ReturnRegressor:
         )  # fmt: skip
         low, high = np.asarray(space.low), np.asarray(space.high)
         v_min, v_max = space.value_range
-        self._unknown = v_min
         wide = np.where(high > low, high - low, 1.0)
-        self._shift: Any = (low + high) / 2 if scale else 0.0
-        self._factor: Any = 2 / wide if scale else 1.0
-        self._offset, self._unit = (v_min, v_max - v_min) if scale else (0.0, 1.0)
         self._widths = (len(low), *hidden, 1)
-        self._layers: Layers = nets.init_layers(jax.random.key(seed), self._widths)
+        self.model = ReturnModel(
+            _on_host(nets.init_layers(jax.random.key(seed), self._widths)),
+            centre=((low + high) / 2 if scale else np.zeros(len(low))).astype(np.float32),
+            factor=(2 / wide if scale else np.ones(len(low))).astype(np.float32),
+            unknown=np.float32(v_min),
+            unit=np.float32(v_max - v_min if scale else 1.0),
+            offset=np.float32(v_min if scale else 0.0),
+            known=np.float32(False),
+        )
         self.fits = 0
         self._contexts: list[NDArray[np.float32]] = []
         self._returns: list[float] = []
@@ -85,7 +110,8 @@ class ReturnRegressor:
             raise ConfigError(f"ret = {ret}: expected a finite return")
         self._contexts.append(np.array(context, np.float32))
         self._returns.append(float(np.float32(ret)))
-        if len(self._returns) >= (self.every if self.fits else self.first):
+        due_after = self.every if self.fits else self.first
+        if due_after is not None and len(self._returns) >= due_after:
             self.fit()
 
     def fit(self) -> None:
@@ -95,37 +121,34 @@ class ReturnRegressor:
             raise ConfigError(f"{n} episodes since the last fit: expected at least 5")
         rng = np.random.default_rng([self.seed, self.fits])
         order = rng.permutation(n)
-        x = ((np.stack(self._contexts) - self._shift) * self._factor).astype(np.float32)[order]  # f32[n, d]
-        y = ((np.array(self._returns) - self._offset) / self._unit).astype(np.float32)[order]
+        x = ((np.stack(self._contexts) - self.model.centre) * self.model.factor)[order]  # f32[n, d]
+        y = ((np.array(self._returns) - self.model.offset) / self.model.unit).astype(np.float32)[order]
         n_fit = n - n // 5
         key = jax.random.fold_in(jax.random.key(self.seed), 1 + self.fits)
         fresh = nets.init_layers(key, self._widths)
         batches = _batches(x[:n_fit], y[:n_fit], self.batch_size)
         held = _batches(x[n_fit:], y[n_fit:], self.batch_size)
-        self._layers = _fit(fresh, batches, held, self.lr, self.epochs)
-        self.fits += 1
+        self._know(_on_host(_fit(fresh, batches, held, self.lr, self.epochs)), self.fits + 1)
         self._contexts, self._returns = [], []
 
     def __call__(self, tasks: Task) -> NDArray[np.float32]:
         """f32[n]: the values of tasks, in units of return."""
-        contexts = np.asarray(tasks.context, np.float32)
-        if self.fits == 0:
-            return np.full(len(contexts), self._unknown, np.float32)
-        # NumPy: a few small products
-        x = (contexts - self._shift) * self._factor
-        for layer in self._host_layers()[:-1]:
-            x = np.maximum(x @ layer["w"] + layer["b"], 0.0)
-        last = self._host_layers()[-1]
-        return (self._offset + self._unit * (x @ last["w"] + last["b"])[:, 0]).astype(np.float32)
+        context: Any = np.asarray(tasks.context, np.float32)
+        return self.model.value(tasks._replace(context=context))
 
-    def _host_layers(self) -> list[dict[str, NDArray[np.float32]]]:
-        return [{k: np.asarray(v) for k, v in layer.items()} for layer in self._layers]
+    @property
+    def episodes(self) -> int:
+        """Recorded since the last fit."""
+        return len(self._returns)
+
+    def _know(self, layers: Layers, fits: int) -> None:
+        self.model, self.fits = self.model._replace(layers=layers, known=np.float32(fits > 0)), fits
 
     def state_dict(self) -> dict[str, Any]:
         """All that determines what comes next, as a tree of arrays."""
         d = self._widths[0]
         return {
-            "layers": self._host_layers(),
+            "layers": self.model.layers,
             "fits": np.array(self.fits, np.int32),
             "contexts": np.array(self._contexts, np.float32).reshape(-1, d),
             "returns": np.array(self._returns, np.float32),
@@ -133,10 +156,13 @@ class ReturnRegressor:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of `state_dict`, in a regressor that was made in the same way."""
-        self._layers = [{k: jnp.asarray(v) for k, v in layer.items()} for layer in state["layers"]]
-        self.fits = int(state["fits"])
+        self._know(_on_host(state["layers"]), int(state["fits"]))
         self._contexts = list(np.array(state["contexts"], np.float32))
         self._returns = [float(r) for r in state["returns"]]
+
+
+def _on_host(layers: Layers) -> Layers:
+    return jax.tree.map(np.asarray, layers)
 
 
 def _batches(x: NDArray[np.float32], y: NDArray[np.float32], size: int) -> tuple[Array, Array, Array]:

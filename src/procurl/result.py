@@ -118,6 +118,12 @@ class SaveError(RunFolderError):
         self.result = result
 
 
+def steps_per_iteration(config: dict[str, Any]) -> int:
+    """Of a run, by its configuration."""
+    student = config["config"].get("sac") or config["config"]["ppo"]
+    return int(student["n_steps"])
+
+
 def reserve(path: str | os.PathLike[str], besides: tuple[str, ...] = ()) -> Path:
     """Make sure of an empty folder (`besides` may be there) to write a run into, before any work is done."""
     folder = Path(path)

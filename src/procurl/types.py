@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -85,6 +85,22 @@ class Env(Protocol):
 
     def step(self, key: Array, state: Any, action: Array) -> tuple[Any, Step]:
         """The next state and what the student sees of it."""
+        ...
+
+
+@runtime_checkable
+class HostEnv(Protocol):
+    """A task family outside of JAX, played by worker processes (`procurl.host`)."""
+
+    obs_size: int
+    action: Continuous | Discrete
+    max_steps: int  # no episode is longer
+
+    def maker(self) -> Callable[[], Any]:
+        """A function that makes a Gymnasium environment which takes tasks by `reset(options=...)`, as
+        `procurl.integrations.gymnasium.TaskEnv` does. It is sent to other processes, so it must be picklable, and an
+        episode must be a function of its task and actions alone.
+        """
         ...
 
 

@@ -13,7 +13,7 @@ import scipy.ndimage
 
 from procurl.bench.stats import bootstrap_interval, mean_and_error
 from procurl.errors import ConfigError
-from procurl.result import Result
+from procurl.result import Result, steps_per_iteration
 
 matplotlib.use("Agg")  # files only: works without a screen
 import matplotlib.pyplot as plt
@@ -228,7 +228,7 @@ def colour_of(result: Result) -> str:
 def _iteration_steps(result: Result) -> np.ndarray:
     """Steps played before each iteration's tasks were chosen."""
     n = result.trace["started"].shape[1]
-    return np.arange(n) * result.config["config"]["ppo"]["n_steps"]
+    return np.arange(n) * steps_per_iteration(result.config)
 
 
 def _smooth(x: np.ndarray, window: int = 5) -> np.ndarray:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +12,10 @@ import numpy as np
 
 from procurl.bench.stats import mean_and_error
 from procurl.errors import ConfigError
-from procurl.evaluation import evaluate
-from procurl.policy import unflatten
+from procurl.evaluation import Scores, evaluate
+from procurl.policy import actors, unflatten
 from procurl.result import Result
-from procurl.types import Task
+from procurl.types import HostEnv, Task
 
 
 def evaluate_run(result: Result, episodes: int, deterministic: bool) -> str:
@@ -26,9 +28,13 @@ def evaluate_run(result: Result, episodes: int, deterministic: bool) -> str:
     env, space = make(result.config["setting"], **fields)
     distinct, first = np.unique(result.held_out["context"], axis=0, return_index=True)
     tasks = Task(*(jnp.asarray(result.held_out[k][first]) for k in ("context", "seed", "row")))
-    keys = jax.vmap(jax.random.key)(jnp.asarray(result.seeds, jnp.uint32))
-    run = jax.jit(jax.vmap(lambda p, k: evaluate(env, p, tasks, k, episodes, deterministic, space.fresh_seeds)))
-    scores = run(unflatten(result.params), keys)
+    if isinstance(env, HostEnv):
+        deterministic = True  # as the benchmark has it
+        scores = _played_on_host(env, result, tasks, episodes)
+    else:
+        keys = jax.vmap(jax.random.key)(jnp.asarray(result.seeds, jnp.uint32))
+        run = jax.jit(jax.vmap(lambda p, k: evaluate(env, p, tasks, k, episodes, deterministic, space.fresh_seeds)))
+        scores = run(unflatten(result.params), keys)
 
     ret = np.asarray(scores.ret)  # f32[S, H]
     mean, error = mean_and_error(ret)
@@ -44,6 +50,18 @@ def evaluate_run(result: Result, episodes: int, deterministic: bool) -> str:
         + text_table([*names, "return", "+-"], rows)
         + f"\nmean over tasks: {overall:.3f} +- {overall_error:.3f} (standard error over seeds)"
     )
+
+
+def _played_on_host(env: HostEnv, result: Result, tasks: Task, episodes: int) -> Scores:
+    """The same for students that play in processes of their own."""
+    from procurl.devices import available_cores
+    from procurl.host.engine import score
+    from procurl.host.workers import Workers
+
+    layers = actors(result.params)
+    each: list[Any] = [jax.tree.map(lambda x, s=s: x[s], layers) for s in range(len(result.seeds))]
+    with closing(Workers(env.maker(), 0, available_cores())) as workers:
+        return score(workers, each, jax.tree.map(np.asarray, tasks), episodes)
 
 
 def comparison(results: dict[str, Result]) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 
 from procurl.config import checked_fields
 from procurl.envs import maze, minigrid, point_mass
+from procurl.envs.bipedal.space import BoxWalker, bipedal_space
 from procurl.errors import unknown_name
-from procurl.types import Env, TaskSpace
+from procurl.types import TaskSpace
 
 SETTINGS: dict[str, tuple[type, Callable[..., TaskSpace]]] = {
     "point-mass-1t": (point_mass.PointMass, partial(point_mass.space, "1t")),
@@ -21,11 +22,12 @@ SETTINGS: dict[str, tuple[type, Callable[..., TaskSpace]]] = {
     "maze-1g": (maze.Maze, partial(maze.space, "1g")),
     "maze-2g": (maze.Maze, partial(maze.space, "2g")),
     "minigrid": (minigrid.MiniGrid, minigrid.space),
+    "bipedal": (BoxWalker, bipedal_space),
 }
 
 
-def make(name: str, **env_fields: Any) -> tuple[Env, TaskSpace]:
-    """A setting's environment and task space, e.g. `make("point-mass-1t", noise=0.0)`."""
+def make(name: str, **env_fields: Any) -> tuple[Any, TaskSpace]:
+    """A setting's environment (`Env`; of `bipedal`: `HostEnv`) and task space: `make("point-mass-1t", noise=0.0)`."""
     if name not in SETTINGS:
         raise unknown_name("setting", name, SETTINGS)
     env_class, build_space = SETTINGS[name]

@@ -57,6 +57,8 @@ def train(
     config = config or Config()
     if not teacher.space.name:
         raise ConfigError("only settings of this package have an SB3 engine: for your own, use CurriculumCallback")
+    if config.sac is not None:
+        raise ConfigError("the SB3 engine has PPO alone: for another algorithm, use CurriculumCallback")
     if config.watch_after_update:
         raise ConfigError("watch_after_update: Stable-Baselines3 calls back before its update only")
     numbers, n_iterations = as_seed_numbers(seeds), iterations_for(steps, config)

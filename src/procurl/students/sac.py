@@ -2,7 +2,7 @@
 
 Two critics Q(s, a) with slow copies as targets, and a policy that is a normal squashed by tanh, so that actions lie in
 [-1, 1]; scaling them to an environment's bounds is the caller's. Everything here is a pure function of explicit state;
-transitions come from `replay.ReplayBuffer`. The tests hold it against Stable-Baselines3.
+transitions come from `replay.py`. The tests hold it against Stable-Baselines3.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from procurl.config import SAC
-from procurl.students import adam, nets
-from procurl.students.replay import ReplayBuffer, Transitions
+from procurl.students import adam, nets, replay
+from procurl.students.replay import Replay, Transitions
 
 EPS = 1e-8  # torch's Adam
 LOG_STD = (-20.0, 2.0)  # the policy's log-std is clipped to this
-SCANS = (16, 4, 1)  # updates in one call: three programs to compile, whatever the length of episodes
 
 Layers = list[dict[str, Array]]
 
@@ -77,19 +76,20 @@ def value(networks: Networks, obs: Array) -> Array:
     return _smaller_q(networks.critics, obs, jnp.tanh(_policy(networks.actor, obs)[0]))
 
 
-@partial(jax.jit, static_argnames="config")
-def updates(student: Student, batches: Transitions, key: Array, config: SAC) -> tuple[Student, Losses]:
-    """One update for each of k stacked minibatches, in one program (compiled anew for every k); losses f32[k]."""
-    return jax.lax.scan(lambda student, batch: update(student, batch, key, config), student, batches)
+@partial(jax.jit, static_argnames=("n", "config"))
+def learn(student: Student, buffer: Replay, n: int, key: Array, config: SAC) -> tuple[Student, Losses]:
+    """n updates with minibatches from the buffer, in one program (compiled anew for every n); losses f32[n].
 
+    Minibatches and noise are functions of the key and of the number of updates so far: one key serves them all.
+    """
+    k_draw, k_noise = jax.random.split(key)
+    obs_size = student.networks.actor[0]["w"].shape[-2]
 
-def learn(student: Student, buffer: ReplayBuffer, n: int, key: Array, config: SAC) -> Student:
-    """n updates with minibatches from the buffer, several at a time."""
-    for k in SCANS:
-        for _ in range(n // k):
-            student, _ = updates(student, buffer.sample(k, config.batch_size), key, config)
-        n %= k
-    return student
+    def one(student: Student, _: None) -> tuple[Student, Losses]:
+        k_batch = jax.random.fold_in(k_draw, student.updates)
+        return update(student, replay.sample(buffer, k_batch, config.batch_size, obs_size), k_noise, config)
+
+    return jax.lax.scan(one, student, length=n)
 
 
 def update(student: Student, batch: Transitions, key: Array, config: SAC) -> tuple[Student, Losses]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from procurl.config import checked_fields
-from procurl.errors import unknown_name
+from procurl.errors import ConfigError, unknown_name
 from procurl.presets import teacher_preset
+from procurl.teachers.base import Redrawn
 from procurl.teachers.currot import CURROT
 from procurl.teachers.gradient import GRADIENT
 from procurl.teachers.iid import IID, Target
@@ -27,12 +28,26 @@ TEACHERS: dict[str, type] = {
 }
 
 
+FORGETFUL = ("iid", "procurl-unif", "procurl-target")  # strategies that a new pool costs nothing: see `Redrawn`
+
+
 def make_teacher(
     name: str, space: TaskSpace, *, setting: str | None = None, variant: str = "paper", **overrides: Any
 ) -> Teacher:
-    """A strategy with the hyper-parameters of a setting (by default the space's own), some of them overridden."""
+    """A strategy with the hyper-parameters of a setting (by default the space's own), some of them overridden.
+
+    `redraw_every=N`, for strategies over a pool, draws a new pool every N environment steps.
+    """
     if name not in TEACHERS:
         raise unknown_name("teacher", name, TEACHERS)
-    hyper_parameters = teacher_preset(name, setting or space.name or None, variant)
-    checked_fields(TEACHERS[name], overrides)
-    return TEACHERS[name](space, **{**hyper_parameters, **overrides})
+    fields = {**teacher_preset(name, setting or space.name or None, variant), **overrides}
+    redraw_every = fields.pop("redraw_every", None)
+    checked_fields(TEACHERS[name], {k: v for k, v in overrides.items() if k != "redraw_every"})
+    teacher: Teacher = TEACHERS[name](space, **fields)
+    if redraw_every is None:
+        return teacher
+    if name not in FORGETFUL:
+        raise ConfigError(
+            f"redraw_every = {redraw_every}: {name} remembers its tasks; a new pool is for {', '.join(FORGETFUL)}"
+        )
+    return Redrawn(teacher, redraw_every)

@@ -2,18 +2,20 @@
 
 A strategy that overrides nothing is IID. ProCuRL and SPDL change the weights in `observe`; strategies with
 a state of their own (PLR, CURROT, GRADIENT) implement the three methods of `procurl.types.Teacher` directly.
+`Redrawn` gives such a strategy a new pool from time to time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from procurl.config import check_lower_bounds
+from procurl.config import check_lower_bounds, param
+from procurl.errors import ConfigError
 from procurl.types import Critic, Episodes, Task, TaskSpace
 
 
@@ -39,6 +41,58 @@ class PoolTeacher:
 
     def observe(self, state: Any, key: Array, episodes: Episodes, critic: Critic) -> Any:
         return state
+
+
+class RedrawnState(NamedTuple):
+    inner: Any  # the strategy's own
+    context: Array  # f32[n, d]  of the pool
+    steps: Array  # i32  environment steps since it was drawn
+    is_first: Array  # bool  it is still the space's own pool
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Redrawn:
+    """A strategy over a pool that is drawn anew, uniformly from the box, every so many environment steps.
+
+    The strategy then begins again with the new pool, and watches at once: for ProCuRL, whose weights are a function of
+    the values alone, nothing is lost.
+    """
+
+    teacher: Any
+    redraw_every: int = param(2_000_000, "environment steps after which the pool is drawn anew", at_least=1)
+
+    def __post_init__(self) -> None:
+        check_lower_bounds(f"{type(self.teacher).__name__}: ", self)
+        if isinstance(self.teacher, PoolTeacher) and self.teacher.space.snap is not None:
+            raise ConfigError("redraw_every: this space's contexts are no box to draw from; leave it out")
+
+    @property
+    def space(self) -> TaskSpace:
+        return self.teacher.space
+
+    def init(self, key: Array) -> RedrawnState:
+        return RedrawnState(self.teacher.init(key), self.space.pool.context, jnp.int32(0), jnp.bool_(True))
+
+    def propose(self, state: RedrawnState, key: Array, n: int) -> Task:
+        tasks = self._over(state.context).propose(state.inner, key, n)
+        return tasks._replace(row=jnp.where(state.is_first, tasks.row, -1))
+
+    def observe(self, state: RedrawnState, key: Array, episodes: Episodes, critic: Critic) -> RedrawnState:
+        k_watch, k_pool, k_begin = jax.random.split(key, 3)
+        steps = state.steps + jnp.sum(episodes.steps, dtype=jnp.int32)
+        due = steps >= self.redraw_every
+        fresh = jax.random.uniform(k_pool, state.context.shape, minval=self.space.low, maxval=self.space.high)
+        context = jnp.where(due, fresh, state.context)
+        teacher = self._over(context)
+        inner = jax.tree.map(lambda new, old: jnp.where(due, new, old), teacher.init(k_begin), state.inner)
+        inner = teacher.observe(inner, k_watch, episodes, critic)
+        return RedrawnState(inner, context, jnp.where(due, 0, steps), state.is_first & ~due)
+
+    def _over(self, context: Array) -> Any:
+        """The strategy with another pool."""
+        pool = self.space.pool._replace(context=context)
+        return replace(self.teacher, space=replace(self.space, pool=pool))
 
 
 def cumulative(log_weights: Array) -> Array:

@@ -1,20 +1,43 @@
-"""The setting `bipedal`: which tasks there are, to train on and to be tested on. Knows nothing of the simulator."""
+"""The setting `bipedal`: which tasks there are, to train on and to be tested on, and who plays them."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from itertools import product
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from procurl.envs.bipedal.track import HIGH, LOW, NAMES
+from procurl.config import check_lower_bounds, param
+from procurl.envs.bipedal.track import HIGH, LOW, MAX_STEPS, NAMES
 from procurl.envs.spaces import box_space
 from procurl.targets import Uniform
-from procurl.types import Task, TaskSpace
+from procurl.types import Continuous, Task, TaskSpace
 
 DATA_SEED = 20240806  # of pool and targets: the same for every run
 VALUE_RANGE = (-150.0, 350.0)  # TeachMyAgent's bounds of a return
 GRID = 10  # heights, and spacings, of the test grid
+
+
+@dataclass(frozen=True)
+class BoxWalker:
+    """The walker in Box2D, in processes of its own (extra `[box2d]`)."""
+
+    obs_size: ClassVar[int] = 24
+    action: ClassVar[Continuous] = Continuous(4, -1.0, 1.0)
+
+    max_steps: int = param(MAX_STEPS, "length of the longest episode, which is then truncated", at_least=1)
+
+    def __post_init__(self) -> None:
+        check_lower_bounds("env.", self)
+
+    def maker(self) -> Callable[[], Any]:
+        from procurl.envs.bipedal.stump_tracks import StumpTracks
+
+        return partial(StumpTracks, max_steps=self.max_steps)
 
 
 def bipedal_space(pool_size: int = 1000, n_targets: int = 500) -> TaskSpace:
