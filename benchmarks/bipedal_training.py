@@ -4,11 +4,11 @@
     python benchmarks/bipedal_training.py --workers 1,2 --seeds 1
     python benchmarks/bipedal_training.py --workers 1,2,16 --seeds 1,5,10 --device gpu
 
-Every case is a training run with the setting's own numbers (SAC, an update for ten steps, ProCuRL-Target), of which some
-iterations are timed after a few that compile and fill the buffer; the median iteration counts. `play` is the part in
-which the worker processes play; the rest is the student's updates and the teacher. From the rate follows how long the
-paper's experiment takes: 20 million steps, 10 seeds; an evaluation every 500,000 steps (100 episodes, here taken to last
-1,000 steps) is added at the rate at which the workers play.
+Every case is a training run with the setting's own numbers (SAC, an update for ten steps, ProCuRL-Target), of which
+some iterations are timed after a few that compile and fill the buffer; the median iteration counts. `play` is the part
+in which the worker processes play; the rest is the student's updates and the teacher. From the rate follows how long
+the paper's experiment takes: 20 million steps, 10 seeds; an evaluation every 500,000 steps (100 episodes, here taken to
+last 1,000 steps) is added at the rate at which the workers play.
 """
 
 from __future__ import annotations

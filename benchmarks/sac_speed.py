@@ -33,8 +33,8 @@ from stable_baselines3.common.logger import Logger
 
 from procurl.config import SAC
 from procurl.provenance import software_and_hardware
-from procurl.students import sac
-from procurl.students.replay import ReplayBuffer
+from procurl.students import replay, sac
+from procurl.students.replay import Transitions
 
 OBS, ACTIONS, EPISODE = 24, 4, 400
 STORED = 100_000  # transitions in the buffers from the beginning
@@ -110,23 +110,26 @@ class Ours:
     def __init__(self, config: SAC) -> None:
         self.config, self.env, self.key = config, Nothing(), jax.random.key(1)
         self.student = sac.init(jax.random.key(0), OBS, ACTIONS, config)
-        self.buffer = ReplayBuffer(config.capacity, OBS, ACTIONS)
-        self.buffer.add(*transitions())
+        self.add = jax.jit(replay.add, donate_argnums=0)
+        empty = replay.empty(config.capacity, OBS, ACTIONS)
+        self.buffer = self.add(empty, replay.as_rows(Transitions(*transitions())))
         self.steps = 0
 
     def update(self, n: int) -> None:
-        self.student = jax.block_until_ready(sac.learn(self.student, self.buffer, n, self.key, self.config))
+        self.student, _ = jax.block_until_ready(sac.learn(self.student, self.buffer, n, self.key, self.config))
 
     def train(self, n: int) -> None:
         for _ in range(n // EPISODE):
-            obs, truncated = self.env.reset()[0], False
+            obs, truncated, played = self.env.reset()[0], False, []
             while not truncated:
                 self.steps += 1
                 key = jax.random.fold_in(self.key, self.steps)
                 action = np.asarray(sac.act(self.student.networks, obs, key))
                 next_obs, reward, terminated, truncated, _ = self.env.step(action)
-                self.buffer.add(obs[None], action[None], [reward], next_obs[None], [terminated])
+                played.append(Transitions(obs, action, np.float32(reward), next_obs, np.float32(terminated)))
                 obs = next_obs
+            steps = jax.tree.map(lambda *x: np.stack(x), *played)
+            self.buffer = self.add(self.buffer, replay.as_rows(steps))
             self.update(EPISODE // self.config.every)
 
 

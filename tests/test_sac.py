@@ -1,6 +1,7 @@
 """Soft Actor-Critic against slow versions and against Stable-Baselines3, and its replay buffer."""
 
 import collections
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +10,8 @@ import pytest
 
 from procurl.config import SAC
 from procurl.errors import ConfigError
-from procurl.state import read_state, save_state
-from procurl.students import sac
-from procurl.students.replay import ReplayBuffer, Transitions
+from procurl.students import replay, sac
+from procurl.students.replay import Transitions
 
 OBS, ACTIONS = 24, 4
 
@@ -25,6 +25,18 @@ def random_batches(k, n, seed, obs_size=OBS, action_size=ACTIONS):
         next_obs=rng.normal(size=(k, n, obs_size)).astype(np.float32),
         terminated=(rng.random((k, n)) < 0.2).astype(np.float32),
     )
+
+
+@partial(jax.jit, static_argnames="config")
+def updates(student, batches, key, config):
+    """One update for each of k stacked minibatches; losses f32[k]."""
+    return jax.lax.scan(lambda student, batch: sac.update(student, batch, key, config), student, batches)
+
+
+def filled(capacity, steps):
+    """A buffer that holds these transitions."""
+    empty = replay.empty(capacity, steps.obs.shape[1], steps.action.shape[1])
+    return replay.add(empty, replay.as_rows(steps))
 
 
 def leaves(tree):
@@ -181,7 +193,7 @@ def test_updates_equal_stable_baselines3(learn_entropy, double, monkeypatch):
             batches = random_batches(k, config.batch_size, seed=k)
             batches = in_double(batches) if double else batches
             train_theirs(model, batches, key, int(student.updates), monkeypatch)
-            student, losses = sac.updates(student, batches, key, config)
+            student, losses = updates(student, batches, key, config)
 
             for name, gaps in differences(student, model).items():
                 if double:
@@ -257,7 +269,7 @@ def test_targets_follow_the_critics():
         config = SAC(hidden=(8,), batch_size=16, tau=tau)
         before = sac.init(jax.random.key(0), OBS, ACTIONS, config)
         before = before._replace(targets=jax.tree.map(lambda x: x + 1, before.targets))
-        after, _ = sac.updates(before, random_batches(1, 16, seed=0), jax.random.key(1), config)
+        after, _ = updates(before, random_batches(1, 16, seed=0), jax.random.key(1), config)
         for slow, old, fast in zip(*map(leaves, (after.targets, before.targets, after.networks.critics)), strict=True):
             np.testing.assert_allclose(slow, (1 - tau) * old + tau * fast, atol=1e-6)
 
@@ -267,7 +279,7 @@ def test_entropy_coefficient_moves_towards_the_target(target_entropy, rises):
     """A policy less random than wanted makes randomness dearer, and the other way round."""
     config = SAC(hidden=(8,), batch_size=16, learn_entropy=True, entropy=0.1, target_entropy=target_entropy)
     student = sac.init(jax.random.key(0), OBS, ACTIONS, config)
-    student, losses = sac.updates(student, random_batches(5, 16, seed=0), jax.random.key(1), config)
+    student, losses = updates(student, random_batches(5, 16, seed=0), jax.random.key(1), config)
     alphas = np.asarray(losses.entropy)
     assert alphas[0] == pytest.approx(0.1)
     assert np.all(np.diff(alphas) > 0) if rises else np.all(np.diff(alphas) < 0)
@@ -276,7 +288,7 @@ def test_entropy_coefficient_moves_towards_the_target(target_entropy, rises):
 def test_a_fixed_entropy_coefficient_stays():
     config = SAC(hidden=(8,), batch_size=16)
     begun = sac.init(jax.random.key(0), OBS, ACTIONS, config)
-    student, losses = sac.updates(begun, random_batches(5, 16, seed=0), jax.random.key(1), config)
+    student, losses = updates(begun, random_batches(5, 16, seed=0), jax.random.key(1), config)
     np.testing.assert_allclose(losses.entropy, 0.005, rtol=1e-6)
     assert_same(student.log_entropy, begun.log_entropy)
 
@@ -289,26 +301,26 @@ def test_after_the_end_nothing_counts():
     for terminated in (1.0, 0.0):
         ended = batches._replace(terminated=np.full((1, 16), terminated, np.float32))
         elsewhere = ended._replace(next_obs=ended.next_obs + 1)
-        losses = [float(sac.updates(student, b, jax.random.key(1), config)[1].critic[0]) for b in (ended, elsewhere)]
+        losses = [float(updates(student, b, jax.random.key(1), config)[1].critic[0]) for b in (ended, elsewhere)]
         assert (losses[0] == losses[1]) == bool(terminated)
 
 
 def test_updates_repeat_and_depend_on_the_key():
     config = SAC(hidden=(16,), batch_size=32)
     student, batches = sac.init(jax.random.key(0), OBS, ACTIONS, config), random_batches(3, 32, seed=0)
-    first, second = (sac.updates(student, batches, jax.random.key(1), config)[0] for _ in range(2))
+    first, second = (updates(student, batches, jax.random.key(1), config)[0] for _ in range(2))
     assert_same(first, second)
-    other, _ = sac.updates(student, batches, jax.random.key(2), config)
+    other, _ = updates(student, batches, jax.random.key(2), config)
     assert not np.array_equal(first.networks.actor[0]["w"], other.networks.actor[0]["w"])
 
 
 def test_updates_in_a_row_equal_single_ones():
     config = SAC(hidden=(16,), batch_size=32)
     begun, batches, key = sac.init(jax.random.key(0), OBS, ACTIONS, config), random_batches(5, 32, 0), jax.random.key(1)
-    together, _ = sac.updates(begun, batches, key, config)
+    together, _ = updates(begun, batches, key, config)
     student = begun
     for i in range(5):
-        student, _ = sac.updates(student, Transitions(*(x[i : i + 1] for x in batches)), key, config)
+        student, _ = updates(student, Transitions(*(x[i : i + 1] for x in batches)), key, config)
     for x, y in zip(leaves(together.networks), leaves(student.networks), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5)
 
@@ -316,10 +328,22 @@ def test_updates_in_a_row_equal_single_ones():
 @pytest.mark.parametrize("n", [0, 1, 23])
 def test_learning_makes_as_many_updates_as_told(n):
     config = SAC(hidden=(8,), batch_size=16)
-    buffer = ReplayBuffer(100, OBS, ACTIONS)
-    buffer.add(*(x[0] for x in random_batches(1, 50, seed=0)))
-    student = sac.learn(sac.init(jax.random.key(0), OBS, ACTIONS, config), buffer, n, jax.random.key(1), config)
-    assert int(student.updates) == buffer.drawn == n
+    buffer = filled(100, Transitions(*(x[0] for x in random_batches(1, 50, seed=0))))
+    begun = sac.init(jax.random.key(0), OBS, ACTIONS, config)
+    student, losses = sac.learn(begun, buffer, n, jax.random.key(1), config)
+    assert int(student.updates) == n and losses.critic.shape == (n,)
+
+
+def test_learning_in_pieces_is_learning_at_once():
+    """Minibatches and noise follow the number of updates, so one key serves a whole run."""
+    config = SAC(hidden=(8,), batch_size=16)
+    buffer = filled(100, Transitions(*(x[0] for x in random_batches(1, 50, seed=0))))
+    student = begun = sac.init(jax.random.key(0), OBS, ACTIONS, config)
+    together, _ = sac.learn(begun, buffer, 5, jax.random.key(1), config)
+    for n in (2, 3):
+        student, _ = sac.learn(student, buffer, n, jax.random.key(1), config)
+    for x, y in zip(leaves(together.networks), leaves(student.networks), strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-5)
 
 
 def test_random_actions_follow_their_key_and_lie_within_bounds():
@@ -344,71 +368,46 @@ def test_bad_numbers_are_refused(bad):
 def numbered(first, n):
     """Transitions that carry their number in every field."""
     i = np.arange(first, first + n, dtype=np.float32)
-    return i[:, None] * [1, 1], -i[:, None], 10 * i, i[:, None] * [2, 2], i % 2 == 0
+    return Transitions(i[:, None] * [1, 1], -i[:, None], 10 * i, i[:, None] * [2, 2], i % 2 == 0)
 
 
 def test_buffer_keeps_the_latest_transitions_whole():
-    buffer = ReplayBuffer(10, obs_size=2, action_size=1, seed=0)
+    buffer = replay.empty(10, obs_size=2, action_size=1)
     for first in range(0, 24, 4):  # 24 transitions wrap around within an addition
-        buffer.add(*numbered(first, 4))
-        assert len(buffer) == min(first + 4, 10)
-    drawn = buffer.sample(20, 50)
-    assert drawn.obs.shape == (20, 50, 2) and drawn.action.shape == (20, 50, 1) and drawn.reward.shape == (20, 50)
-    number = drawn.obs[..., 0]
-    assert set(number.ravel()) == set(range(14, 24))
-    np.testing.assert_array_equal(drawn.action[..., 0], -number)
+        buffer = replay.add(buffer, replay.as_rows(numbered(first, 4)))
+    assert int(buffer.added) == 24
+    drawn = jax.tree.map(np.asarray, replay.sample(buffer, jax.random.key(0), 1000, obs_size=2))
+    assert drawn.obs.shape == (1000, 2) and drawn.action.shape == (1000, 1) and drawn.reward.shape == (1000,)
+    number = drawn.obs[:, 0]
+    assert set(number) == set(range(14, 24))
+    np.testing.assert_array_equal(drawn.action[:, 0], -number)
     np.testing.assert_array_equal(drawn.reward, 10 * number)
     np.testing.assert_array_equal(drawn.next_obs, 2 * drawn.obs)
     np.testing.assert_array_equal(drawn.terminated, number % 2 == 0)
 
 
 def test_buffer_draws_only_what_is_filled_and_evenly():
-    buffer = ReplayBuffer(1000, 2, 1)
-    buffer.add(*numbered(5, 4))
-    counts = np.bincount(buffer.sample(40, 100).obs[..., 0].astype(int).ravel(), minlength=9)
+    buffer = filled(1000, numbered(5, 4))
+    drawn = np.asarray(replay.sample(buffer, jax.random.key(0), 4000, obs_size=2).obs)
+    counts = np.bincount(drawn[:, 0].astype(int), minlength=9)
     assert counts[:5].sum() == 0 and np.all(np.abs(counts[5:] - 1000) < 150)
 
 
-def test_draws_depend_on_seed_and_number_alone():
-    one, other, third = (ReplayBuffer(100, 2, 1, seed=seed) for seed in (3, 3, 4))
-    for buffer in (one, other, third):
-        buffer.add(*numbered(0, 60))
-    together = one.sample(4, 20)
-    apart = [other.sample(k, 20) for k in (1, 3)]
-    assert_same(together, Transitions(*(np.concatenate(x) for x in zip(*apart, strict=True))))
-    assert not np.array_equal(together.obs, third.sample(4, 20).obs)
-    assert not np.array_equal(together.obs[0], together.obs[1])
-
-
-@pytest.mark.parametrize("n", [6, 17])
-def test_a_saved_buffer_goes_on_exactly(n, tmp_path):
-    buffer, again = ReplayBuffer(10, 2, 1, seed=5), ReplayBuffer(10, 2, 1, seed=5)
-    for first in range(n):
-        buffer.add(*numbered(first, 1))
-    buffer.sample(3, 4)
-    state = buffer.state_dict()
-    assert state["rows"].shape[0] == min(n, 10)
-    tensors, _ = read_state(save_state(tmp_path / "buffer.safetensors", state))
-    again.load_state_dict(tensors)
-    for side in (buffer, again):
-        side.add(*numbered(n, 3))
-    assert_same(buffer.sample(2, 30), again.sample(2, 30))
-    assert len(again) == len(buffer)
+def test_draws_follow_their_key():
+    buffer = filled(100, numbered(0, 60))
+    first, again, other = (replay.sample(buffer, jax.random.key(k), 20, obs_size=2) for k in (0, 0, 1))
+    assert_same(first, again)
+    assert not np.array_equal(first.obs, other.obs)
 
 
 def test_what_does_not_fit_a_buffer_is_refused():
-    buffer = ReplayBuffer(10, 2, 1)
-    with pytest.raises(ConfigError, match="empty"):
-        buffer.sample(1, 1)
-    with pytest.raises(ConfigError, match="expected 7"):
-        buffer.add(np.zeros((1, 3)), np.zeros((1, 1)), np.zeros(1), np.zeros((1, 3)), np.zeros(1))
-    with pytest.raises(ConfigError, match="holds 10"):
-        buffer.add(*numbered(0, 11))
-    buffer.add(*numbered(0, 10))
-    with pytest.raises(ConfigError, match="capacity 5"):
-        ReplayBuffer(5, 2, 1).load_state_dict(buffer.state_dict())
+    buffer = replay.empty(10, 2, 1)
+    with pytest.raises(ConfigError, match="at most 10 of 7 numbers"):
+        replay.add(buffer, jnp.zeros((1, 9)))
+    with pytest.raises(ConfigError, match="at most 10 of 7 numbers"):
+        replay.add(buffer, replay.as_rows(numbered(0, 11)))
     with pytest.raises(ConfigError, match="positive"):
-        ReplayBuffer(0, 2, 1)
+        replay.empty(0, 2, 1)
 
 
 # --- learning ---------------------------------------------------------------------------------------------------------
@@ -451,9 +450,10 @@ def test_a_small_task_is_learnt(learn_entropy):
         hidden=(32, 32), lr=3e-3, gamma=0.9, tau=0.02, batch_size=128, capacity=5000, every=2, start_steps=320,
         entropy=0.1 if learn_entropy else 0.01, learn_entropy=learn_entropy,
     )  # fmt: skip
-    walks, buffer = Walks(0), ReplayBuffer(config.capacity, 2, 1, seed=0)
+    walks, buffer = Walks(0), replay.empty(config.capacity, 2, 1)
     student, key = sac.init(jax.random.key(0), 2, 1, config), jax.random.key(1)
     k_act, k_learn = jax.random.split(key)
+    add = jax.jit(replay.add)
     before = mean_return(student.networks, seed=1)
     for episode in range(20):
         obs = walks.reset()
@@ -464,9 +464,9 @@ def test_a_small_task_is_learnt(learn_entropy):
             else:
                 action = np.asarray(sac.act(student.networks, obs, jax.random.fold_in(k_act, step)))
             next_obs, reward = walks.step(action)
-            buffer.add(obs, action, reward, next_obs, np.zeros(walks.n))
+            buffer = add(buffer, replay.as_rows(Transitions(obs, action, reward, next_obs, np.zeros(walks.n))))
             obs = next_obs
-        student = sac.learn(student, buffer, -(-walks.n * walks.steps // config.every), k_learn, config)
+        student, _ = sac.learn(student, buffer, -(-walks.n * walks.steps // config.every), k_learn, config)
     after = mean_return(student.networks, seed=1)
     assert int(student.updates) == 20 * 80
     assert before < -4 and after > -1

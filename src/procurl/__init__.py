@@ -27,6 +27,7 @@ _HOME = {
     "preset": "procurl.presets",
     "Config": "procurl.config",
     "PPO": "procurl.config",
+    "SAC": "procurl.config",
     "train": "procurl.loop",
     "evaluate": "procurl.evaluation",
     "Progress": "procurl.record",
@@ -52,7 +53,7 @@ __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:
     from procurl.check import check_env, check_space, check_teacher
-    from procurl.config import PPO, Config
+    from procurl.config import PPO, SAC, Config
     from procurl.curriculum import Curriculum
     from procurl.devices import use_cores
     from procurl.envs import SETTINGS, make

@@ -126,7 +126,8 @@ def train(
                 log.evaluated(engine.evaluate(carry, log.iterations))
                 if time_teacher and log.teacher_seconds is None:
                     log.timed_teacher(engine.teacher_seconds(carry))
-                if callback is not None and callback(log.progress()) is False:
+                stop = callback is not None and callback(log.progress()) is False
+                if stop and log.status == "running":
                     log.status = "stopped"
             folder.keep(engine, carry, log)
 
