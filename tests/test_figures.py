@@ -11,6 +11,7 @@ from PIL import Image
 
 import procurl
 from procurl.bench import figures
+from procurl.bench.figures import curricula
 from procurl.envs.minigrid.families import BITS, BLOCKED, CROSSING, FAMILIES
 from procurl.envs.minigrid.render import render
 from procurl.result import Result
@@ -38,7 +39,7 @@ def run_of(family):
 
 
 def test_shares_of_minigrid_s_families(monkeypatch):
-    monkeypatch.setattr(figures, "_smooth", lambda x: x)
+    monkeypatch.setattr(curricula, "smoothed", lambda x: x)
     family = np.full((2, 3, 4), CROSSING)
     family[:, 1, :2], family[0, 2], family[1, 2, 1:] = BLOCKED, BLOCKED, -1  # half, then four of five
     picture = figures.curriculum("minigrid", [run_of(family)])["curriculum"]

@@ -217,7 +217,7 @@ def run_plot(args: argparse.Namespace) -> None:
     folders = [f for given in args.run_folders for f in run_folders_in(given)]
     results = [load_result(f) for f in folders]
     args.out.mkdir(parents=True, exist_ok=True)
-    for path in figures.save_all(results, args.out, band=args.band, suffix=args.format):
+    for path in figures.save_all(results, args.out, band=args.band, suffix=args.format, published=True):
         print(path)
 
 
