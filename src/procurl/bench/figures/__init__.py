@@ -22,9 +22,9 @@ from procurl.bench.style import COLOURS, FAMILY_COLOURS, NAMES, colour_of, label
 from procurl.result import Result
 
 __all__ = [
-    "save_all", "save_published", "learning_curves", "learning_curve", "Curve", "figure_two", "performance_profiles",
-    "curriculum", "curriculum_scatter", "family_shares", "distance_to_target", "figure_three", "return_heat_map",
-    "COLOURS", "FAMILY_COLOURS", "NAMES", "colour_of", "labels", "plt",
+    "save_all", "save_published", "save", "learning_curves", "learning_curve", "Curve", "figure_two",
+    "performance_profiles", "curriculum", "curriculum_scatter", "family_shares", "distance_to_target", "figure_three",
+    "return_heat_map", "COLOURS", "FAMILY_COLOURS", "NAMES", "colour_of", "labels", "plt",
 ]  # fmt: skip
 
 
