@@ -104,14 +104,12 @@ def collect(paths: Iterable[str | os.PathLike[str]]) -> Collection:
     n_runs = sum(len(runs) for runs in groups.values())
     for file in files:
         rows = recorded.read(file)
-        if rows is None:
-            problems.append(f"{file.name}: no comparison of strategies, left out")
-        else:
+        if rows:  # other JSON files lie about in folders, and are nobody's results
             studies.append(_recorded_study(file.stem, rows))
             n_runs += len(rows)
     if not studies:
         reasons = "".join(f"\n  {p}" for p in problems)
-        raise ConfigError(f"nothing to report: no run folder (one has a manifest.json) could be used{reasons}")
+        raise ConfigError(f"nothing to report: no finished run (a folder with a manifest.json) could be read{reasons}")
     return Collection(studies, [*problems, *_missing_cells(studies)], n_runs)
 
 
@@ -121,14 +119,12 @@ def _found(paths: list[Path]) -> tuple[dict[str, Path], list[Path], list[str]]:
     files: list[Path] = []
     problems: list[str] = []
     for path in paths:
-        if path.is_file() and path.suffix == ".json":
+        if path.is_file():
             files.append(path)
-            continue
-        if not path.is_dir():
+        elif not path.is_dir():
             raise ConfigError(f"{path} is not there; expected a run folder, a folder of run folders, or a result file")
-        before = len(folders) + len(files) + len(problems)
         for parent, below, names in os.walk(path):
-            below.sort()
+            below[:] = sorted(name for name in below if not name.startswith("."))
             here = Path(parent)
             short = str(here.relative_to(path)) if here != path else path.resolve().name
             if storage.MANIFEST in names:
@@ -139,13 +135,10 @@ def _found(paths: list[Path]) -> tuple[dict[str, Path], list[Path], list[str]]:
                 below.clear()
             else:
                 files += [here / name for name in sorted(names) if name.endswith(".json")]
-                below[:] = [name for name in below if not name.startswith(".")]
-        if len(folders) + len(files) + len(problems) == before:
-            raise ConfigError(f"{path} is no run folder and holds none (a run folder has a manifest.json)")
     named: dict[str, Path] = {}
     for folder, name in folders.items():
         named[name if name not in named else f"{name} ({len(named)})"] = folder
-    return named, list(dict.fromkeys(files)), problems
+    return named, list(dict.fromkeys(files)), list(dict.fromkeys(problems))
 
 
 @dataclass(frozen=True, eq=False)

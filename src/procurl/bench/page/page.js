@@ -6,7 +6,7 @@
   const $ = (id) => document.getElementById(id);
   const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
   const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
-  const state = { study: 0, off: new Set(), window: 0, band: "se", frame: 0, x: 0, y: 1, d: 0, metric: "success", sort: "mean", up: false, reference: "" };
+  const state = { study: 0, off: new Set(), window: 0, band: "se", frame: 0, x: 0, y: 1, d: 0, metric: "success", close: true, sort: "mean", up: false, reference: "" };
   const charts = new Map(); // canvas -> Chart, so that none is left behind
   let timer = null;
 
@@ -91,7 +91,7 @@
       ...more, plugins: { legend: { display: false }, ...more.plugins },
     };
   }
-  const stepAxis = () => axis("environment steps", { min: 0, ticks: { callback: (v) => steps(v) } });
+  const stepAxis = () => axis("environment steps", { min: 0, max: Math.max(1, ...study().strategies.map((s) => s.steps.at(-1))), ticks: { includeBounds: false, callback: (v) => steps(v) } });
   const line = (s, points, more = {}) => ({
     label: s.label, data: points, borderColor: colour(s), backgroundColor: colour(s), borderWidth: 2, borderDash: DASHES[s.dash % 4],
     pointRadius: points.length < 2 ? 4 : 0, pointHitRadius: 8, pointHoverRadius: 4, tension: 0, spanGaps: true, ...more,
@@ -104,6 +104,39 @@
     const edge = (sign) => curve.mean.map((m, k) => (known(curve.error[k]) ? m + sign * curve.error[k] : null));
     return [edge(-1), edge(1)];
   }
+
+  const clipped = (text) => (text.length > 26 ? `${text.slice(0, 25)}…` : text);
+  const names = { // at the end of each curve, where there is room: a legend that needs no colours
+    id: "names",
+    beforeLayout(chart) {
+      const lines = chart.data.datasets.filter((set) => !set.edge);
+      chart.named = chart.width >= 640 && lines.length <= 16;
+      chart.ctx.font = "12px system-ui, sans-serif";
+      const width = Math.max(0, ...lines.map((set) => chart.ctx.measureText(clipped(set.label)).width));
+      chart.options.layout.padding = { right: chart.named ? width + 12 : 0 };
+    },
+    afterDatasetsDraw(chart) {
+      if (!chart.named) return;
+      const { ctx, chartArea } = chart;
+      const ends = chart.data.datasets.flatMap((set, d) => (set.edge || !set.data.length ? [] : [{ set, y: chart.getDatasetMeta(d).data.at(-1).y }])).sort((a, b) => a.y - b.y);
+      for (let k = 1; k < ends.length; k++) ends[k].y = Math.max(ends[k].y, ends[k - 1].y + 14);
+      let room = chartArea.bottom;
+      for (const end of ends.toReversed()) { // those pushed below the axis come up again
+        end.y = Math.min(end.y, room);
+        room = end.y - 14;
+      }
+      ctx.save();
+      ctx.font = "12px system-ui, sans-serif";
+      ctx.textBaseline = "middle";
+      for (const { set, y } of ends) {
+        ctx.fillStyle = set.borderColor;
+        ctx.fillRect(chartArea.right + 3, y - 1, 5, 2);
+        ctx.fillStyle = style("--text");
+        ctx.fillText(clipped(set.label), chartArea.right + 11, y);
+      }
+      ctx.restore();
+    },
+  };
 
   function drawCurves() {
     const sets = [];
@@ -124,7 +157,7 @@
     }
     const canvas = $("curve-chart");
     draw(canvas, {
-      type: "line", data: { datasets: sets },
+      type: "line", data: { datasets: sets }, plugins: [names],
       options: frameOf({ x: stepAxis(), y: axis("return on target tasks") }, {
         interaction: { mode: "nearest", axis: "x", intersect: false },
         plugins: {
@@ -221,7 +254,8 @@
     const list = study().strategies;
     const preferred = list.find((s) => s.label === state.reference) ?? list.find((s) => s.teacher === "IID") ?? list[0];
     options($("reference"), list.map((s) => [s.label, s.label]), preferred.label);
-    const cols = columns(preferred), by = cols.find((c) => c.key === state.sort) ?? cols[3];
+    const recorded = (c) => !["success", "threshold"].includes(c.key) || list.some((s) => known(c.of(s)) || known(s.summary.reached));
+    const cols = columns(preferred).filter(recorded), by = cols.find((c) => c.key === state.sort) ?? cols.find((c) => c.key === "mean");
     const value = (s) => by.of(s);
     const rows = [...list].sort((a, b) => {
       const [x, y] = [value(a), value(b)];
@@ -270,12 +304,19 @@
     }
     return list;
   }
-  function spaceAxis(d) {
+  function spaceAxis(d, close = false) { // close: only as much of the space as the held-out tasks take
     const { names, low, high } = study().space;
     if (names.length === 1 && d === "y") return axis("", { min: 0, max: 1, ticks: { display: false } });
-    const k = d === "x" ? state.x : state.y, margin = 0.04 * (high[k] - low[k] || 1);
-    const ends = (scale) => { scale.ticks = [low[k], (low[k] + high[k]) / 2, high[k]].map((value) => ({ value })); };
-    return axis(words(names[k]), { min: low[k] - margin, max: high[k] + margin, afterBuildTicks: ends, ticks: { callback: (v) => short(v) } });
+    const k = d === "x" ? state.x : state.y;
+    let [from, to] = [low[k], high[k]];
+    if (close) {
+      const there = study().targets.contexts.filter((_, i) => i % names.length === k).map((q) => real(q, k));
+      const [least, most] = [Math.min(...there), Math.max(...there)];
+      if (most > least) [from, to] = [least, most];
+    }
+    const margin = 0.05 * (to - from || 1);
+    const ends = (scale) => { scale.ticks = [from, (from + to) / 2, to].map((value) => ({ value })); };
+    return axis(words(names[k]), { min: from - margin, max: to + margin, afterBuildTicks: ends, ticks: { callback: (v) => short(v) } });
   }
   function panel(box, label) {
     const canvas = element("canvas", { role: "img" });
@@ -329,7 +370,7 @@
           type: "scatter",
           data: { datasets: [
             { label: "chosen", data: [], pointRadius: 2.6, pointHoverRadius: 4, backgroundColor: faint(colour(s), 0.75), borderWidth: 0, order: 1 },
-            { label: "target", data: targets, pointStyle: "crossRot", pointRadius: 5, borderColor: faint(isDark() ? "#ff9ecb" : "#b0005a", targets.length > 20 ? 0.5 : 1), borderWidth: 1.6, order: 2 },
+            { label: "target", data: targets, pointStyle: "crossRot", pointRadius: targets.length > 20 ? 3.5 : 5, borderColor: faint(isDark() ? "#ff9ecb" : "#b0005a", targets.length > 20 ? 0.45 : 1), borderWidth: 1.4, order: 2 },
           ] },
           options: frameOf({ x: spaceAxis("x"), y: spaceAxis("y") }, { plugins: { tooltip: { callbacks: { label: (item) => `${item.dataset.label}: ${short(item.parsed.x)}, ${short(item.parsed.y)}` } } } }),
         });
@@ -436,7 +477,7 @@
     const say = (v) => (state.metric === "success" ? percent(v) : fixed(v));
     const few = study().targets.counts.length <= 3; // as many bars then
     box.classList.toggle("one", few);
-    $("learnt-key").hidden = few;
+    $("learnt-key").hidden = $("view").parentElement.hidden = few;
     if (few) {
       const { canvas, text } = panel(box, []);
       canvas.parentElement.style.height = `${70 + 34 * Math.max(list.length, 1) * study().targets.counts.length}px`;
@@ -455,7 +496,7 @@
         const values = s.tasks[state.metric], mean = values.reduce((a, b) => a + b, 0) / values.length;
         draw(canvas, {
           type: "scatter", data: { datasets: [{ label: s.label, data: where, pointRadius: 5, pointHoverRadius: 6, backgroundColor: values.map((v) => viridis(part(v))), borderColor: style("--card"), borderWidth: 0.7 }] },
-          options: frameOf({ x: spaceAxis("x"), y: spaceAxis("y") }, { plugins: { tooltip: { callbacks: { label: (item) => `${say(values[item.dataIndex])} at ${short(item.parsed.x)}, ${short(item.parsed.y)}` } } } }),
+          options: frameOf({ x: spaceAxis("x", state.close), y: spaceAxis("y", state.close) }, { plugins: { tooltip: { callbacks: { label: (item) => `${say(values[item.dataIndex])} at ${short(item.parsed.x)}, ${short(item.parsed.y)}` } } } }),
         });
         text.textContent = `Mean over contexts ${say(mean)}, lowest ${say(Math.min(...values))}, highest ${say(Math.max(...values))}.`;
         canvas.setAttribute("aria-label", `${s.label}, final ${state.metric === "success" ? "success" : "return"} over the context space. ${text.textContent}`);
@@ -609,6 +650,7 @@
     on("frame", "input", (e) => { stop(); moveTo(Number(e.target.value)); });
     on("play", "click", play);
     on("metric", "change", (e) => { state.metric = e.target.value; drawLearnt(); });
+    on("view", "change", (e) => { state.close = e.target.value === "close"; drawLearnt(); });
     on("theme", "click", () => setTheme(!isDark()));
     for (const [id, act] of Object.entries(downloads)) on(id, "click", act);
     const preference = matchMedia("(prefers-color-scheme: dark)");
