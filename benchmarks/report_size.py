@@ -135,7 +135,7 @@ def seconds_to_draw(path: Path) -> float:
         page = browser.new_page()
         began = time.perf_counter()
         page.goto(path.resolve().as_uri())
-        page.wait_for_function("document.querySelectorAll('#taught-panels canvas').length > 0")
+        page.locator("#learnt-panels canvas").last.wait_for()  # the last that is drawn
         seconds = time.perf_counter() - began
         browser.close()
     return seconds
