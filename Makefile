@@ -17,7 +17,7 @@ test-slow: $(READY)  ## the learning runs as well
 
 test-browser: $(READY)  ## the report's page in Chromium, which is fetched where none is found
 	$(BIN)/python tools/chromium.py
-	$(BIN)/python -m pytest -m browser
+	$(BIN)/python -m pytest -m browser tests/test_report.py
 
 lint: $(READY)  ## formatting and style
 	$(BIN)/ruff format --check .

@@ -353,6 +353,15 @@ def test_the_size_script(tmp_path):
     assert "4 run folders: read in" in done.stdout and re.search(r"page: 0\.\d+ MB", done.stdout)
 
 
+@pytest.mark.slow
+def test_a_thousand_cells_make_a_small_page(tmp_path):
+    teachers = script(ROOT / "benchmarks/report_size.py").TEACHERS
+    for k in range(5):
+        for teacher in teachers:
+            made_up_run(f"setting-{k}", teacher, list(range(25)), iterations=390).save(tmp_path / f"{k}-{teacher}")
+    assert len(report.page(collect([tmp_path])).encode()) < 10e6
+
+
 # ---------------------------------------------------------------- the page in a browser
 
 
@@ -657,6 +666,7 @@ def test_the_browser_itself_forbids_the_network(browser, report_file):
             const script = document.createElement("script");
             script.textContent = "document.title = 'owned'";
             document.body.append(script);
+            if (document.title === "owned") done("it ran");
         })"""
     )
     assert outcome == "refused" and violated.startswith("script-src") and page.title() == "procurl report"

@@ -285,7 +285,9 @@
     if (top.length === 1) return `${top[0].label} ends at ${fixed(top[0].summary.mean)}.`;
     const p = pair(top[0], top[1]);
     const gap = p && known(p[1]) ? (p[1] > 0 ? "the 95 % interval of the difference excludes 0" : "the 95 % interval of the difference includes 0: not settled") : "too few seeds for an interval";
-    return `Highest final return: ${top[0].label} (${fixed(top[0].summary.mean)}), then ${top[1].label} (${fixed(top[1].summary.mean)}); ${gap}.`;
+    const seeds = Math.min(...top.slice(0, 2).map((s) => s.summary.n_seeds - s.summary.n_failed));
+    const few = p && known(p[1]) && seeds < 10 ? ` With ${seeds} seeds such an interval is too narrow; trust it little.` : "";
+    return `Highest final return: ${top[0].label} (${fixed(top[0].summary.mean)}), then ${top[1].label} (${fixed(top[1].summary.mean)}); ${gap}.${few}`;
   }
 
   // ------------------------------------------------------------------ what was taught
@@ -369,8 +371,8 @@
         draw(canvas, {
           type: "scatter",
           data: { datasets: [
-            { label: "chosen", data: [], pointRadius: 2.6, pointHoverRadius: 4, backgroundColor: faint(colour(s), 0.75), borderWidth: 0, order: 1 },
-            { label: "target", data: targets, pointStyle: "crossRot", pointRadius: targets.length > 20 ? 3.5 : 5, borderColor: faint(isDark() ? "#ff9ecb" : "#b0005a", targets.length > 20 ? 0.45 : 1), borderWidth: 1.4, order: 2 },
+            { label: "chosen", data: [], pointRadius: innerWidth < 600 ? 1.9 : 2.6, pointHoverRadius: 4, backgroundColor: faint(colour(s), 0.75), borderWidth: 0, order: 1 },
+            { label: "target", data: targets, pointStyle: "crossRot", pointRadius: targets.length > 20 || innerWidth < 600 ? 3.2 : 5, borderColor: faint(isDark() ? "#ff9ecb" : "#b0005a", targets.length > 20 ? 0.45 : 1), borderWidth: 1.4, order: 2 },
           ] },
           options: frameOf({ x: spaceAxis("x"), y: spaceAxis("y") }, { plugins: { tooltip: { callbacks: { label: (item) => `${item.dataset.label}: ${short(item.parsed.x)}, ${short(item.parsed.y)}` } } } }),
         });
@@ -495,7 +497,7 @@
         const { canvas, text } = panel(box, [swatch(s), ` ${s.label}`]);
         const values = s.tasks[state.metric], mean = values.reduce((a, b) => a + b, 0) / values.length;
         draw(canvas, {
-          type: "scatter", data: { datasets: [{ label: s.label, data: where, pointRadius: 5, pointHoverRadius: 6, backgroundColor: values.map((v) => viridis(part(v))), borderColor: style("--card"), borderWidth: 0.7 }] },
+          type: "scatter", data: { datasets: [{ label: s.label, data: where, pointRadius: innerWidth < 600 ? 3.2 : 5, pointHoverRadius: 6, backgroundColor: values.map((v) => viridis(part(v))), borderColor: style("--card"), borderWidth: 0.7 }] },
           options: frameOf({ x: spaceAxis("x", state.close), y: spaceAxis("y", state.close) }, { plugins: { tooltip: { callbacks: { label: (item) => `${say(values[item.dataIndex])} at ${short(item.parsed.x)}, ${short(item.parsed.y)}` } } } }),
         });
         text.textContent = `Mean over contexts ${say(mean)}, lowest ${say(Math.min(...values))}, highest ${say(Math.max(...values))}.`;
@@ -525,7 +527,7 @@
   function pairsOf(fields) {
     const list = element("dl");
     for (const [name, value] of Object.entries(fields)) {
-      list.append(element("dt", {}, words(name)), element("dd", {}, typeof value === "string" ? value : JSON.stringify(value)));
+      list.append(element("dt", {}, words(name)), element("dd", {}, typeof value === "string" ? value : Array.isArray(value) ? value.join(", ") : JSON.stringify(value)));
     }
     return list;
   }
@@ -535,7 +537,9 @@
     for (const k of used) {
       const whose = study().strategies.filter((s) => s.provenance.includes(k)), dates = [...new Set(whose.flatMap((s) => s.dates))].sort();
       const title = whose.length === study().strategies.length ? "Software and hardware" : `Software and hardware of ${whose.map((s) => s.label).join(", ")}`;
-      box.append(element("h3", {}, title), pairsOf({ ...(dates.length ? { date: dates.join(", ") } : {}), ...data.provenance[k] }));
+      const fields = pairsOf({ ...(dates.length ? { date: dates.join(", ") } : {}), ...data.provenance[k] });
+      if (used.length === 1) box.append(element("h3", {}, title), fields);
+      else box.append(element("details", {}, element("summary", {}, title), fields));
     }
     if (used.length === 0) box.append(element("p", { class: "lead" }, "These files do not name the software and hardware that made them."));
     box.append(element("h3", {}, "Strategies"));
@@ -614,7 +618,8 @@
     const strategies = new Set(data.studies.flatMap((t) => t.strategies.map((s) => s.teacher)));
     $("overview").textContent = `${plural(data.studies.length, "setting")}, ${plural(strategies.size, "strategy", "strategies")}, ${plural(data.runs, "run")}.`;
     $("made-by").textContent = `Made by procurl ${data.procurl} from stored results. Nothing on this page is fetched or sent. Charts: Chart.js ${Chart.version}, MIT licence.`;
-    $("downloads-lead").textContent = `What this page holds, of all settings: numbers are rounded (contexts to 1/${data.limits.grid} of the space), curves have at most ${data.limits.evaluations} evaluations, and at most ${plural(data.limits.seeds, "single seed")} and ${data.limits.points} tasks per moment are kept of each strategy. The run folders have everything.`;
+    const cut = everyStrategy().some(([, s]) => s.ret && s.ret.length < s.seeds.length) ? `single curves of at most ${plural(data.limits.seeds, "seed")}, ` : "";
+    $("downloads-lead").textContent = `What this page holds, of all settings: rounded numbers (contexts to 1/${data.limits.grid} of the space), at most ${data.limits.evaluations} evaluations of a curve, ${cut}at most ${data.limits.points} tasks per strategy and moment. Statistics are of all seeds. The run folders have everything.`;
     if (data.problems.length) {
       $("problems").hidden = false;
       $("problems").querySelector("summary").textContent = `${plural(data.problems.length, "thing")} left out or missing`;
