@@ -83,9 +83,11 @@ def test_evaluate_prints_a_return_per_task(run_folder):
 def test_plot_draws_curves_and_curricula(run_folder, tmp_path):
     done = run_cli("plot", run_folder.parent, "--out", tmp_path, "--band", "ci", "--format", "pdf")
     assert done.returncode == 0, done.stderr
-    assert {p.name for p in tmp_path.iterdir()} == {
-        f"point-mass-2g-{kind}.pdf" for kind in ("curves", "curriculum", "distance")
+    plain = {f"point-mass-2g-{kind}.pdf" for kind in ("curves", "curriculum", "distance")}
+    printed = {
+        f"{name}.{kind}" for name in ("figure-2", "profiles", "point-mass-2g-figure-3") for kind in ("png", "pdf")
     }
+    assert {p.name for p in tmp_path.iterdir()} == plain | printed
     assert all(p.stat().st_size > 5000 for p in tmp_path.iterdir())
 
 

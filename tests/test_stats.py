@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from procurl.bench import stats
@@ -33,6 +33,7 @@ def slow_iqm(x):
     return sum(kept) / len(kept)
 
 
+@settings(deadline=None)
 @given(NUMBERS)
 def test_the_interquartile_mean_drops_whole_seeds(x):
     assert stats.iqm(x) == pytest.approx(slow_iqm(x), abs=1e-9)
@@ -54,6 +55,7 @@ def test_mean_and_error_in_closed_form():
     np.testing.assert_allclose(error, [2 / math.sqrt(3), 0])
 
 
+@settings(deadline=None)
 @given(SCORES, NUMBERS)
 def test_a_profile_counts_the_seeds_above_each_threshold(x, thresholds):
     expected = [sum(score > t for score in x) / len(x) for t in thresholds]
@@ -61,6 +63,7 @@ def test_a_profile_counts_the_seeds_above_each_threshold(x, thresholds):
     np.testing.assert_allclose(stats.performance_profile(x, x), [sum(s > t for s in x) / len(x) for t in x])
 
 
+@settings(deadline=None)
 @given(SCORES, SCORES)
 def test_improvement_is_counted_over_all_pairs_with_half_for_ties(a, b):
     points = sum(1.0 if x > y else 0.5 if x == y else 0.0 for x in a for y in b)
@@ -86,6 +89,7 @@ def slow_arrival(steps, ret, threshold):
     return math.nan
 
 
+@settings(deadline=None)
 @given(st.integers(2, 12), st.integers(0, 2**31))
 def test_curves_as_numbers(n, seed):
     rng = np.random.default_rng(seed)

@@ -23,7 +23,7 @@ REPEATS = 50_000  # enough that two bootstraps with different random numbers agr
 def main() -> int:
     try:
         from rliable import library, metrics
-    except ImportError as error:
+    except (ImportError, TypeError) as error:  # with pandas 3, importing it ends in a TypeError
         print(f"rliable cannot be imported ({error}): pip install rliable 'pandas<3'", file=sys.stderr)
         return 2
     print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("rliable", "scipy", "arch", "numpy")))

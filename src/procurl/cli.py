@@ -97,7 +97,7 @@ def build_parser() -> argparse.ArgumentParser:
     command.add_argument("--device", choices=["cpu", "gpu"], help="default: what JAX finds")
     command.set_defaults(run=run_evaluate)
 
-    command = commands.add_parser("plot", help="learning curves and curricula of runs")
+    command = commands.add_parser("plot", help="learning curves and curricula of runs, and the paper's figures")
     command.add_argument("run_folders", type=Path, nargs="+", metavar="DIR", help="run folders, or folders of them")
     command.add_argument("--out", type=Path, default=Path("."), metavar="DIR", help="where the pictures go (default .)")
     command.add_argument("--band", choices=["se", "ci"], default="se", help="standard error, or 95 %% interval")
@@ -226,7 +226,7 @@ def run_plot(args: argparse.Namespace) -> None:
     folders = [f for given in args.run_folders for f in run_folders_in(given)]
     results = [load_result(f) for f in folders]
     args.out.mkdir(parents=True, exist_ok=True)
-    for path in figures.save_all(results, args.out, band=args.band, suffix=args.format):
+    for path in figures.save_all(results, args.out, band=args.band, suffix=args.format, published=True):
         print(path)
 
 

@@ -1,0 +1,56 @@
+"""Return over two context dimensions, as a table in colours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from procurl.bench.figures.canvas import plt, words
+from procurl.errors import ConfigError
+
+
+def return_heat_map(
+    context: np.ndarray,
+    ret: np.ndarray,
+    names: tuple[str, str],
+    value_range: tuple[float, float],
+    mastered: float | None = None,
+) -> Any:
+    """Return on a grid of tasks with two context dimensions, averaged over seeds; tasks may come in any order.
+
+    Args:
+        context: f32[n, 2], every combination of some values of the two dimensions.
+        ret: f32[n], or f32[S, n] for several seeds.
+        names: of the two dimensions.
+        value_range: of the colours, the same in every picture of a setting.
+        mastered: returns above this are bold, and the title says how many there are.
+    """
+    x, column = np.unique(context[:, 0], return_inverse=True)
+    y, row = np.unique(context[:, 1], return_inverse=True)
+    mean = np.atleast_2d(ret).mean(axis=0)  # f32[n]
+    table = np.full((len(y), len(x)), np.nan)
+    table[row, column] = mean
+    if len(context) != table.size or np.shape(mean) != (table.size,) or np.isnan(table).any():
+        raise ConfigError(
+            f"{len(context)} tasks with {len(x)} values of {names[0]}, {len(y)} of {names[1]} and {np.size(mean)} "
+            f"returns: expected one finite return for every cell of a grid"
+        )
+    figure, axes = plt.subplots(figsize=(6.4, 5.2), layout="constrained")
+    mesh = axes.pcolormesh(table, cmap="viridis", vmin=value_range[0], vmax=value_range[1])
+    dark = value_range[0] + 0.6 * (value_range[1] - value_range[0])  # colours below need light writing
+    for (j, i), value in np.ndenumerate(table):
+        bold = mastered is not None and value > mastered
+        axes.text(
+            i + 0.5, j + 0.5, f"{value:.0f}", ha="center", va="center", fontsize=8,
+            color="white" if value < dark else "black", weight="bold" if bold else "normal",
+        )  # fmt: skip
+    axes.set_xticks(np.arange(len(x)) + 0.5, [f"{v:.2g}" for v in x])
+    axes.set_yticks(np.arange(len(y)) + 0.5, [f"{v:.2g}" for v in y])
+    axes.set_xlabel(words(names[0]))
+    axes.set_ylabel(words(names[1]))
+    share = "" if mastered is None else f", {(np.atleast_2d(ret) > mastered).mean():.0%} above {mastered:g}"
+    seeds = f" over {len(ret)} seeds" if np.ndim(ret) == 2 else ""
+    axes.set_title(f"mean return {mean.mean():.0f}{seeds}{share}")
+    figure.colorbar(mesh, label="return")
+    return figure
