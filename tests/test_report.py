@@ -216,7 +216,7 @@ def test_frames_hold_the_tasks_of_their_iterations(collection, data):
 
 
 def test_shares_of_minigrid_s_families(tmp_path):
-    from procurl.bench.figures import FAMILY_COLOURS
+    from procurl.bench.style import FAMILY_COLOURS
     from procurl.envs.minigrid.families import BITS, BLOCKED, CROSSING
 
     result = made_up_run("minigrid", "IID", [0], low=np.zeros(8), high=np.ones(8), names=tuple("abcdefgh"))

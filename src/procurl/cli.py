@@ -231,16 +231,15 @@ def run_plot(args: argparse.Namespace) -> None:
 
 
 def run_report(args: argparse.Namespace) -> None:
-    try:
-        from procurl.bench import markdown, report
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"a report needs {error.name}: pip install 'procurl[report]'") from error
+    from procurl.bench import report
     from procurl.bench.studies import collect
 
     collection = collect(args.paths)
     for problem in collection.problems:
         print(f"procurl: {problem}", file=sys.stderr)
     if args.markdown:
+        from procurl.bench import markdown
+
         print(report.write(args.markdown, markdown.tables(collection)))
     if args.out or not args.markdown:
         print(report.write(args.out or Path("report.html"), report.page(collection)))

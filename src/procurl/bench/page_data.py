@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from procurl import __version__
-from procurl.bench.figures import COLOURS, FAMILY_COLOURS
 from procurl.bench.stats import (
     Summary,
     bootstrap_difference,
@@ -28,6 +27,7 @@ from procurl.bench.stats import (
     summarise,
 )
 from procurl.bench.studies import Collection, Strategy, Study
+from procurl.bench.style import COLOURS, FAMILY_COLOURS, OWN_COLOUR
 
 WINDOWS = (1, 3, 5, 9)  # evaluations that a smoothed curve averages over
 FRAMES = 40  # positions of the slider over training
@@ -38,7 +38,7 @@ SEED_NUMBERS = 400_000  # returns of single seeds on the whole page
 TARGETS = 400  # distinct held-out contexts
 REPEATS = 2000  # of every bootstrap
 GRID = 1000  # contexts are rounded to this part of the space's width
-OTHER_COLOURS = ("#117733", "#882255", "#44AA99", "#332288", "#AA4499", "#999933")  # Tol's, for teachers of one's own
+OTHER_COLOURS = (OWN_COLOUR, "#882255", "#44AA99", "#332288", "#AA4499", "#999933")  # Tol's; several of one's own
 
 
 def page_data(collection: Collection) -> dict[str, Any]:

@@ -19,10 +19,9 @@ import numpy as np
 
 from procurl import storage
 from procurl.bench import recorded
+from procurl.bench.style import NAMES
 from procurl.errors import ConfigError, RunFolderError
 from procurl.result import Result, load_result
-
-NAMES = {"ProCuRLTarget": "ProCuRL-Target", "ProCuRLUnif": "ProCuRL-Unif"}
 
 
 @dataclass(frozen=True, eq=False)
