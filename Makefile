@@ -4,16 +4,20 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: demo test test-slow lint types bench clean
+.PHONY: demo test test-slow test-browser lint types bench clean
 
 demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, a picture and a report
 	$(BIN)/python examples/demo.py
 
 test: $(READY)  ## the fast tests
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto -m "not slow and not browser"
 
 test-slow: $(READY)  ## the learning runs as well
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto -m "not browser"
+
+test-browser: $(READY)  ## the report's page in Chromium, which is fetched where none is found
+	$(BIN)/python tools/chromium.py
+	$(BIN)/python -m pytest -m browser tests/test_report.py
 
 lint: $(READY)  ## formatting and style
 	$(BIN)/ruff format --check .

@@ -52,15 +52,15 @@ def test_the_stable_baselines3_script_changes_ten_lines_at_most_and_runs(tmp_pat
 
 def test_the_commands_run_as_printed(tmp_path):
     """Word for word, but for fewer steps and seeds."""
-    commands = re.findall(r"^procurl (?:train|evaluate|plot) .*$", README, re.MULTILINE)
-    assert len(commands) == 4
+    commands = re.findall(r"^procurl (?:train|evaluate|plot|report) .*$", README, re.MULTILINE)
+    assert len(commands) == 5
     for command in commands:
         words = shlex.split(command.replace("--steps 1M", "--steps 6k").replace("--seeds 8", "--seeds 2"))
         done = subprocess.run(
             [sys.executable, "-m", "procurl.cli", *words[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=400
         )
         assert done.returncode == 0, f"{command}: {done.stderr}"
-    assert (tmp_path / "pictures/point-mass-1t-curves.png").is_file()
+    assert (tmp_path / "pictures/point-mass-1t-curves.png").is_file() and (tmp_path / "report.html").is_file()
 
 
 def test_every_link_and_picture_exists():

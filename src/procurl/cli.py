@@ -1,4 +1,4 @@
-"""The command line: `procurl list | train | resume | evaluate | plot`.
+"""The command line: `procurl list | train | resume | evaluate | plot | report`.
 
 Strings become objects here, once. Nothing on the way to a help text imports JAX; `train` first tells XLA which
 processors to use and imports it then.
@@ -103,6 +103,15 @@ def build_parser() -> argparse.ArgumentParser:
     command.add_argument("--band", choices=["se", "ci"], default="se", help="standard error, or 95 %% interval")
     command.add_argument("--format", choices=["png", "pdf"], default="png")
     command.set_defaults(run=run_plot)
+
+    command = commands.add_parser("report", help="one page about many runs, or tables for a repository")
+    command.add_argument(
+        "paths", type=Path, nargs="+", metavar="DIR",
+        help="run folders, folders that hold them at any depth, or files of benchmarks/compare.py",
+    )  # fmt: skip
+    command.add_argument("-o", "--out", type=Path, metavar="FILE", help="the page (default report.html)")
+    command.add_argument("--markdown", type=Path, metavar="FILE", help="tables instead, or as well if -o is given")
+    command.set_defaults(run=run_report)
     return parser
 
 
@@ -223,6 +232,21 @@ def run_plot(args: argparse.Namespace) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     for path in figures.save_all(results, args.out, band=args.band, suffix=args.format, published=True):
         print(path)
+
+
+def run_report(args: argparse.Namespace) -> None:
+    from procurl.bench import report
+    from procurl.bench.studies import collect
+
+    collection = collect(args.paths)
+    for problem in collection.problems:
+        print(f"procurl: {problem}", file=sys.stderr)
+    if args.markdown:
+        from procurl.bench import markdown
+
+        print(report.write(args.markdown, markdown.tables(collection)))
+    if args.out or not args.markdown:
+        print(report.write(args.out or Path("report.html"), report.page(collection)))
 
 
 def run_folders_in(path: Path) -> list[Path]:

@@ -1,0 +1,68 @@
+"""One self-contained page about many runs: `procurl report DIR -o report.html`.
+
+`page_data.py` says what is on the page, the files in `page/` how it looks; here they become one file. It needs no
+network, and its content security policy makes the browser see to that.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import importlib.resources
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from procurl.bench.page_data import page_data
+from procurl.bench.studies import Collection
+from procurl.errors import RunFolderError
+
+
+def page(collection: Collection) -> str:
+    """The whole page as text."""
+    files = importlib.resources.files("procurl.bench") / "page"
+    parts = {name: (files / name).read_text("utf-8") for name in ("template.html", "page.css", "page.js")}
+    # The library's last line names a source map that is not there; a browser's tools would ask for it.
+    chart = (files / "chart.umd.min.js").read_text("utf-8").partition("//# sourceMappingURL")[0]
+    policy = (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
+        f"style-src {_hash(parts['page.css'])}; script-src {_hash(chart)} {_hash(parts['page.js'])}"
+    )
+    filled = {
+        "policy": html.escape(policy),
+        "css": parts["page.css"],
+        "chart": chart,
+        "script": parts["page.js"],
+        "data": embedded(page_data(collection)),
+    }
+    head, *rest = parts["template.html"].split("{{")  # one pass: what is filled in is never searched for places
+    pieces = [head]
+    for piece in rest:
+        name, _, after = piece.partition("}}")
+        pieces += [filled[name], after]
+    return "".join(pieces)
+
+
+def write(path: Path, text: str) -> Path:
+    """Write a page or a table, completely or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, "utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise RunFolderError(f"could not write {path}: {error.strerror or error}; choose another file") from error
+    return path
+
+
+def embedded(data: Any) -> str:
+    """JSON that is safe between script tags: it holds no sign that HTML knows."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))  # ASCII: U+2028 and the like are escaped
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
