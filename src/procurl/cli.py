@@ -1,4 +1,4 @@
-"""The command line: `procurl list | train | resume | evaluate | plot`.
+"""The command line: `procurl list | train | resume | evaluate | plot | watch`.
 
 Strings become objects here, once. Nothing on the way to a help text imports JAX; `train` first tells XLA which
 processors to use and imports it then.
@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from procurl import __version__, presets
 from procurl.config import PPO, Config
@@ -44,6 +44,11 @@ class Command(argparse.ArgumentParser):
         if self.make_epilog is not None:
             self.epilog = self.make_epilog()
         return super().format_help()
+
+    def error(self, message: str) -> NoReturn:
+        if "--context: expected one argument" in message:  # argparse takes -2,1,0 for an option
+            message += "; where the first number is negative, write --context=-2,1,0"
+        super().error(message)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -103,6 +108,21 @@ def build_parser() -> argparse.ArgumentParser:
     command.add_argument("--band", choices=["se", "ci"], default="se", help="standard error, or 95 %% interval")
     command.add_argument("--format", choices=["png", "pdf"], default="png")
     command.set_defaults(run=run_plot)
+
+    command = commands.add_parser("watch", help="an animation of a trained student at work")
+    command.add_argument("run_folder", type=Path, metavar="RUN")
+    command.add_argument("--tasks", metavar="CHOICE", help="target (default), hardest, easiest or random")
+    command.add_argument(
+        "--context", action="append", default=[], metavar="A,B,...",
+        help="a task of your own, as --context=-2,1,0; may be repeated",
+    )  # fmt: skip
+    command.add_argument("--seed", type=int, metavar="N", help="whose student (default: the best of the run)")
+    command.add_argument("--episodes", type=int, metavar="K", help="tasks (default 3), or instances of each --context")
+    command.add_argument("--stochastic", action="store_true", help="draw actions as in training")
+    command.add_argument("--out", type=Path, metavar="FILE", help=".gif or .mp4 (default: the run's name, .gif)")
+    command.add_argument("--frames", type=int, default=240, help="at most (default 240); steps are left out beyond")
+    command.add_argument("--fps", type=float, help="frames per second (default: the environment's own)")
+    command.set_defaults(run=run_watch)
     return parser
 
 
@@ -219,6 +239,30 @@ def run_plot(args: argparse.Namespace) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     for path in figures.save_all(results, args.out, band=args.band, suffix=args.format):
         print(path)
+
+
+def run_watch(args: argparse.Namespace) -> None:
+    from procurl.devices import use_cores
+
+    use_cores(1, device="cpu")  # one small network, one observation at a time
+    from procurl.bench.watch import watch
+
+    out = args.out or Path(f"{args.run_folder.resolve().name}.gif")
+    episodes = watch(
+        args.run_folder, out, tasks=args.tasks, contexts=[context_numbers(text) for text in args.context],
+        seed=args.seed, episodes=args.episodes, deterministic=not args.stochastic, frames=args.frames, fps=args.fps,
+    )  # fmt: skip
+    for e in episodes:
+        how = "success" if e.success else "no success"
+        print(f"{e.chosen.origin} ({e.about}): {e.steps} steps, return {e.ret:.3f}, {how}")
+    print(f"wrote {out} ({out.stat().st_size:,} bytes)")
+
+
+def context_numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--context={text}: expected numbers with commas between them, e.g. 2.5,0.7,0") from None
 
 
 def run_folders_in(path: Path) -> list[Path]:
