@@ -10,7 +10,8 @@ import argparse
 import dataclasses
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -129,6 +130,10 @@ def build_parser() -> argparse.ArgumentParser:
 def add_common_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--device", choices=["cpu", "gpu"], help="default: what JAX finds")
     command.add_argument("--quiet", action="store_true", help="no progress line")
+    command.add_argument(
+        "--log", action="append", default=[], metavar="KIND[:WHERE]",
+        help="tensorboard[:FOLDER] or wandb[:PROJECT]; may be repeated",
+    )  # fmt: skip
 
 
 def run_list(args: argparse.Namespace) -> None:
@@ -162,9 +167,9 @@ def run_train(args: argparse.Namespace) -> int:
     if args.engine == "sb3":
         if args.fresh:
             raise ConfigError("--fresh: not with --engine sb3; choose another --out")
-        return train_with_progress(f"{title}, Stable-Baselines3", args.quiet, sb3_engine().train, **plan)
+        return train_with_progress(f"{title}, Stable-Baselines3", args, sb3_engine().train, **plan)
     return train_with_progress(
-        title, args.quiet, procurl.train, **plan, resume="never" if args.fresh else "auto", time_teacher=not args.quiet
+        title, args, procurl.train, **plan, resume="never" if args.fresh else "auto", time_teacher=not args.quiet
     )
 
 
@@ -189,22 +194,24 @@ def run_resume(args: argparse.Namespace) -> int:
     steps = found.config["steps"] + args.steps
     resume = "extend" if args.iteration is None else args.iteration
     return train_with_progress(
-        f"{found.config['setting']}, {found.config['teacher']['class']}", args.quiet, train, env=env, teacher=teacher,
+        f"{found.config['setting']}, {found.config['teacher']['class']}", args, train, env=env, teacher=teacher,
         config=config, seeds=found.config["seeds"], steps=steps, out=args.run_folder, resume=resume,
         time_teacher=not args.quiet,
     )  # fmt: skip
 
 
-def train_with_progress(title: str, quiet: bool, train: Callable[..., Any], **plan: Any) -> int:
-    """Train, show how it goes, and say how it ended."""
+def train_with_progress(title: str, args: argparse.Namespace, train: Callable[..., Any], **plan: Any) -> int:
+    """Train, show how it goes, log it, and say how it ended."""
     from procurl.bench.stats import mean_and_error
+    from procurl.integrations.tracking import together
     from procurl.progress import ProgressLine
 
     out = plan["out"]
     title += f", {len(plan['seeds'])} seed{'s' if len(plan['seeds']) > 1 else ''}"
     try:
-        with ProgressLine(title, quiet=quiet) as line:
-            result = train(**plan, callback=line)
+        with ProgressLine(title, quiet=args.quiet) as line, ExitStack() as stack:
+            logs = [stack.enter_context(log) for log in open_logs(args, title, plan)]
+            result = train(**plan, callback=together(line, *logs))
     except (KeyboardInterrupt, SystemExit) as cut:
         kept = f"; what was done is in {out}: the same command goes on" if out else " (nothing was saved: no --out)"
         print(f"procurl: interrupted{kept}", file=sys.stderr)
@@ -214,6 +221,17 @@ def train_with_progress(title: str, quiet: bool, train: Callable[..., Any], **pl
     if out:
         print(f"saved to {out}")
     return 0
+
+
+def open_logs(args: argparse.Namespace, title: str, plan: dict[str, Any]) -> Iterator[Any]:
+    """The logs that --log names, one after the other: if one cannot be opened, those before it are closed again."""
+    if args.log:
+        from procurl.integrations.tracking import open_log
+        from procurl.provenance import describe
+
+        config = describe(plan["env"], plan["teacher"], plan["config"], tuple(plan["seeds"]), plan["steps"])
+        for text in args.log:
+            yield open_log(text, out=plan["out"], title=title, config=config, fresh=getattr(args, "fresh", False))
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
