@@ -1,19 +1,16 @@
-"""What figures show, against the numbers they are drawn from; a student at work; comparisons that were run in parts."""
+"""What figures show, against the numbers they are drawn from; comparisons that were run in parts."""
 
 import importlib.util
 import json
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
-from PIL import Image
 
 import procurl
 from procurl.bench import figures, stats, style
 from procurl.bench.figures import curricula, curves
 from procurl.envs.minigrid.families import BITS, BLOCKED, CROSSING, FAMILIES
-from procurl.envs.minigrid.render import render
 from procurl.errors import ConfigError
 from procurl.result import Result
 from procurl.teachers import TEACHERS
@@ -83,28 +80,6 @@ def test_comparisons_that_ran_side_by_side_are_joined_without_their_speeds(tmp_p
     part.write_text(part.read_text().replace('"release"', '"paper"'))
     with pytest.raises(SystemExit, match="student"):
         compare.merge("a-minigrid", parts, tmp_path)
-
-
-class Scripted:
-    """Down along the left wall, through the river's opening, then right to the goal."""
-
-    def __init__(self):
-        self.actions = iter([1, *[2] * 6, 0, *[2] * 6])
-
-    def predict(self, obs, deterministic):
-        return np.array(next(self.actions))
-
-
-def test_an_animation_of_an_episode(tmp_path):
-    animation = script(ROOT / "tools/minigrid_animation.py")
-    task = jax.tree.map(lambda x: x[0], procurl.make("minigrid")[1].pool)  # a river at y = 2, open at x = 1
-    states, success = animation.episode(Scripted(), task, deterministic=True)
-    assert success and len(states) == 15
-    frames = [render(state, tile=8) for state in states]
-    for name in ("a.gif", "a.webp"):
-        animation.save(frames, tmp_path / name, seconds=0.1)
-        with Image.open(tmp_path / name) as picture:
-            assert picture.n_frames == 15 and picture.size == (72, 72)
 
 
 # --- the paper's figures

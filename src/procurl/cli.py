@@ -1,4 +1,4 @@
-"""The command line: `procurl list | train | resume | evaluate | plot | report`.
+"""The command line: `procurl list | train | resume | evaluate | plot | report | watch`.
 
 Strings become objects here, once. Nothing on the way to a help text imports JAX; `train` first tells XLA which
 processors to use and imports it then.
@@ -10,9 +10,10 @@ import argparse
 import dataclasses
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from procurl import __version__, presets
 from procurl.config import PPO, SAC, Config
@@ -44,6 +45,11 @@ class Command(argparse.ArgumentParser):
         if self.make_epilog is not None:
             self.epilog = self.make_epilog()
         return super().format_help()
+
+    def error(self, message: str) -> NoReturn:
+        if "--context: expected one argument" in message:  # argparse takes -2,1,0 for an option
+            message += "; where the first number is negative, write --context=-2,1,0"
+        super().error(message)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -112,6 +118,21 @@ def build_parser() -> argparse.ArgumentParser:
     command.add_argument("-o", "--out", type=Path, metavar="FILE", help="the page (default report.html)")
     command.add_argument("--markdown", type=Path, metavar="FILE", help="tables instead, or as well if -o is given")
     command.set_defaults(run=run_report)
+
+    command = commands.add_parser("watch", help="an animation of a trained student at work")
+    command.add_argument("run_folder", type=Path, metavar="RUN")
+    command.add_argument("--tasks", metavar="CHOICE", help="target (default), hardest, easiest or random")
+    command.add_argument(
+        "--context", action="append", default=[], metavar="A,B,...",
+        help="a task of your own, as --context=-2,1,0; may be repeated",
+    )  # fmt: skip
+    command.add_argument("--seed", type=int, metavar="N", help="whose student (default: the best of the run)")
+    command.add_argument("--episodes", type=int, metavar="K", help="tasks (default 3), or instances of each --context")
+    command.add_argument("--stochastic", action="store_true", help="draw actions as in training")
+    command.add_argument("--out", type=Path, metavar="FILE", help=".gif or .mp4 (default: the run's name, .gif)")
+    command.add_argument("--frames", type=int, default=240, help="at most (default 240); steps are left out beyond")
+    command.add_argument("--fps", type=float, help="frames per second (default: the environment's own)")
+    command.set_defaults(run=run_watch)
     return parser
 
 
@@ -121,6 +142,10 @@ def add_common_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--device", choices=["cpu", "gpu"], help="default: what JAX finds")
     command.add_argument("--quiet", action="store_true", help="no progress line")
+    command.add_argument(
+        "--log", action="append", default=[], metavar="KIND[:WHERE]",
+        help="tensorboard[:FOLDER] or wandb[:PROJECT]; may be repeated",
+    )  # fmt: skip
 
 
 def run_list(args: argparse.Namespace) -> None:
@@ -154,9 +179,9 @@ def run_train(args: argparse.Namespace) -> int:
     if args.engine == "sb3":
         if args.fresh or args.workers:
             raise ConfigError("--fresh and --workers: not with --engine sb3")
-        return train_with_progress(f"{title}, Stable-Baselines3", args.quiet, sb3_engine().train, **plan)
+        return train_with_progress(f"{title}, Stable-Baselines3", args, sb3_engine().train, **plan)
     return train_with_progress(
-        title, args.quiet, procurl.train, **plan, resume="never" if args.fresh else "auto",
+        title, args, procurl.train, **plan, resume="never" if args.fresh else "auto",
         time_teacher=not args.quiet, workers=args.workers,
     )  # fmt: skip
 
@@ -182,22 +207,24 @@ def run_resume(args: argparse.Namespace) -> int:
     steps = found.config["steps"] + args.steps
     resume = "extend" if args.iteration is None else args.iteration
     return train_with_progress(
-        f"{found.config['setting']}, {found.config['teacher']['class']}", args.quiet, train, env=env, teacher=teacher,
+        f"{found.config['setting']}, {found.config['teacher']['class']}", args, train, env=env, teacher=teacher,
         config=config, seeds=found.config["seeds"], steps=steps, out=args.run_folder, resume=resume,
         time_teacher=not args.quiet, workers=args.workers,
     )  # fmt: skip
 
 
-def train_with_progress(title: str, quiet: bool, train: Callable[..., Any], **plan: Any) -> int:
-    """Train, show how it goes, and say how it ended."""
+def train_with_progress(title: str, args: argparse.Namespace, train: Callable[..., Any], **plan: Any) -> int:
+    """Train, show how it goes, log it, and say how it ended."""
     from procurl.bench.stats import mean_and_error
+    from procurl.integrations.tracking import together
     from procurl.progress import ProgressLine
 
     out = plan["out"]
     title += f", {len(plan['seeds'])} seed{'s' if len(plan['seeds']) > 1 else ''}"
     try:
-        with ProgressLine(title, quiet=quiet) as line:
-            result = train(**plan, callback=line)
+        with ProgressLine(title, quiet=args.quiet) as line, ExitStack() as stack:
+            logs = [stack.enter_context(log) for log in open_logs(args, title, plan)]
+            result = train(**plan, callback=together(line, *logs))
     except (KeyboardInterrupt, SystemExit) as cut:
         kept = f"; what was done is in {out}: the same command goes on" if out else " (nothing was saved: no --out)"
         print(f"procurl: interrupted{kept}", file=sys.stderr)
@@ -207,6 +234,17 @@ def train_with_progress(title: str, quiet: bool, train: Callable[..., Any], **pl
     if out:
         print(f"saved to {out}")
     return 0
+
+
+def open_logs(args: argparse.Namespace, title: str, plan: dict[str, Any]) -> Iterator[Any]:
+    """The logs that --log names, one after the other: if one cannot be opened, those before it are closed again."""
+    if args.log:
+        from procurl.integrations.tracking import open_log
+        from procurl.provenance import describe
+
+        config = describe(plan["env"], plan["teacher"], plan["config"], tuple(plan["seeds"]), plan["steps"])
+        for text in args.log:
+            yield open_log(text, out=plan["out"], title=title, config=config, fresh=getattr(args, "fresh", False))
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
@@ -247,6 +285,30 @@ def run_report(args: argparse.Namespace) -> None:
         print(report.write(args.markdown, markdown.tables(collection)))
     if args.out or not args.markdown:
         print(report.write(args.out or Path("report.html"), report.page(collection)))
+
+
+def run_watch(args: argparse.Namespace) -> None:
+    from procurl.devices import use_cores
+
+    use_cores(1, device="cpu")  # one small network, one observation at a time
+    from procurl.bench.watch import watch
+
+    out = args.out or Path(f"{args.run_folder.resolve().name}.gif")
+    episodes = watch(
+        args.run_folder, out, tasks=args.tasks, contexts=[context_numbers(text) for text in args.context],
+        seed=args.seed, episodes=args.episodes, deterministic=not args.stochastic, frames=args.frames, fps=args.fps,
+    )  # fmt: skip
+    for e in episodes:
+        how = "success" if e.success else "no success"
+        print(f"{e.chosen.origin} ({e.about}): {e.steps} steps, return {e.ret:.3f}, {how}")
+    print(f"wrote {out} ({out.stat().st_size:,} bytes)")
+
+
+def context_numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--context={text}: expected numbers with commas between them, e.g. 2.5,0.7,0") from None
 
 
 def run_folders_in(path: Path) -> list[Path]:

@@ -90,6 +90,8 @@ class Progress:
     steps_per_second: float  # all seeds together, evaluation included, compilation not
     seconds_left: float
     teacher_share: float | None  # of an iteration's time; the teacher's functions compiled and timed alone
+    seeds: tuple[int, ...] = ()  # whose returns these are: some students of a run may still have to wait
+    training: Trace | None = None  # the latest iteration of each seed, NumPy with a leading axis of seeds
 
 
 class Chunk(NamedTuple):
@@ -234,6 +236,8 @@ class Log:
             steps_per_second=rate * n_steps * len(self.seeds),
             seconds_left=(self.n_iterations - self.iterations) / rate,
             teacher_share=None if self.teacher_seconds is None else self.teacher_seconds * iterations / seconds,
+            seeds=self.seeds,
+            training=self._traces[-1] if self._traces else None,
         )
 
     def failure(self) -> NonFiniteError:
