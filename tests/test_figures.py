@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import procurl
 from procurl.bench import figures, stats, style
 from procurl.bench.figures import curricula, curves
 from procurl.envs.minigrid.families import BITS, BLOCKED, CROSSING, FAMILIES

@@ -277,15 +277,21 @@ def test_wrong_pairings_are_refused(space):
 
 # --- the walker itself ------------------------------------------------------------------------------------------------
 
-WALK = (
-    "sac.n_steps=200 sac.n_envs=4 sac.hidden=16,16 sac.batch_size=32 sac.capacity=2000 sac.start_steps=200 "
-    "sac.first_fit=400 sac.fit_every=400 env.max_steps=60 run.evaluate_every=2"
-).split()
+WALK = [
+    "sac.n_steps=200", "sac.n_envs=4", "sac.hidden=16,16", "sac.batch_size=32", "sac.capacity=2000",
+    "sac.start_steps=200", "sac.first_fit=400", "sac.fit_every=400", "env.max_steps=60", "run.evaluate_every=2",
+]  # fmt: skip
+
+
+def command(*arguments):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("procurl.devices.use_cores", lambda *a, **k: None)  # JAX is already running here
+        return cli.main([*arguments])
 
 
 def walk(*options, steps="1200"):
     sets = [part for assignment in WALK for part in ("--set", assignment)]
-    return cli.main(["train", "bipedal", "--steps", steps, "--quiet", *sets, *options])
+    return command("train", "bipedal", "--steps", steps, "--quiet", *sets, *options)
 
 
 @pytest.fixture(scope="module")
@@ -304,18 +310,18 @@ def test_a_walk_in_pieces_is_the_same_walk(walked, tmp_path, monkeypatch):
         cut_after(monkeypatch, iterations)
         assert walk("--workers", "1", "--out", str(tmp_path / "run")) == 130
         monkeypatch.undo()
-    assert cli.main(["resume", str(tmp_path / "run"), "--workers", "2", "--quiet"]) == 0
+    assert command("resume", str(tmp_path / "run"), "--workers", "2", "--quiet") == 0
     assert_same_run(procurl.load_result(tmp_path / "run"), procurl.load_result(walked))
 
 
 def test_a_walk_is_evaluated_and_drawn(walked, tmp_path, capsys):
     result = procurl.load_result(walked)
-    assert cli.main(["evaluate", str(walked), "--episodes", "1"]) == 0
+    assert command("evaluate", str(walked), "--episodes", "1") == 0
     told = capsys.readouterr().out
     assert "deterministic policy" in told and told.count("\n") > 100
     assert f"mean over tasks: {result.ret[0, -1]:.3f}" in told, "it must play what training has played at its end"
     pytest.importorskip("matplotlib")
-    assert cli.main(["plot", str(walked), "--out", str(tmp_path)]) == 0
+    assert command("plot", str(walked), "--out", str(tmp_path)) == 0
     assert (tmp_path / "bipedal-returns.png").stat().st_size > 10_000
 
 
@@ -332,5 +338,5 @@ def test_a_walks_policy_acts_alone(walked):
 
 def test_stable_baselines3s_engine_refuses_the_walker(capsys):
     pytest.importorskip("stable_baselines3")
-    assert cli.main(["train", "bipedal", "--engine", "sb3", "--steps", "2000"]) == 1
+    assert command("train", "bipedal", "--engine", "sb3", "--steps", "2000") == 1
     assert "has PPO alone" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from procurl.bench import film
 from procurl.bench.film import FAINT, GREEN, RED, Film, Frame, Line, Panel
 from procurl.errors import ConfigError, unknown_name
 from procurl.integrations.tasks import HostTask, TaskDesk
-from procurl.result import Result, load_policy, load_result
+from procurl.result import Result, load_policy, load_result, steps_per_iteration
 
 CHOICES = ("target", "hardest", "easiest", "random")
 EPISODES = 3  # side by side, unless asked otherwise
@@ -146,7 +146,7 @@ def require_setting(result: Result, run: str | Path) -> None:
     from procurl import presets
 
     setting = result.config["setting"]
-    if not setting or setting not in {*presets.SETTINGS, "bipedal"}:
+    if not setting or setting not in presets.SETTINGS:
         raise ConfigError(
             f"{run} is a run of an environment of its own{f' ({setting})' if setting else ''}, which procurl cannot "
             f"draw: play it with procurl.load_policy({str(run)!r}).predict(obs) in your own environment"
@@ -207,10 +207,6 @@ def require_count(n: int, most: int) -> None:
 
 
 def task_space(setting: str) -> Any:
-    if setting == "bipedal":  # its tasks need no simulator
-        from procurl.envs.bipedal.space import bipedal_space
-
-        return bipedal_space()
     from procurl.envs import make
 
     return make(setting)[1]
@@ -237,9 +233,8 @@ def environment(config: dict[str, Any]) -> Any:
 
         return MiniGridView()
     if setting == "bipedal":
-        max_steps = {"max_steps": fields["max_steps"]} if "max_steps" in fields else {}
         return ours.gymnasium.make(
-            "procurl/StumpTracks-v0", render_mode="rgb_array", disable_env_checker=True, **max_steps
+            "procurl/StumpTracks-v0", render_mode="rgb_array", disable_env_checker=True, **fields
         )
     env_id = next(name for name, (family, _) in ours.REGISTERED.items() if setting.startswith(family))
     return ours.gymnasium.make(env_id, setting=setting, render_mode="rgb_array", disable_env_checker=True, **fields)
@@ -259,4 +254,6 @@ def context_words(config: dict[str, Any], context: Any) -> list[str]:
 def title(result: Result, row: int, deterministic: bool, every: int) -> str:
     rank = {1: "", 2: ", every 2nd step"}.get(every, f", every {every}th step")
     how = "" if deterministic else ", actions drawn as in training"
-    return f"{result.label}, seed {result.seeds[row]} after {result.steps[-1]:,} steps{how}{rank}"
+    iterations = result.trace["started"].shape[1] if result.trace else 0  # a run that was cut trained beyond its scores
+    trained = iterations * steps_per_iteration(result.config)
+    return f"{result.label}, seed {result.seeds[row]} after {trained:,} steps{how}{rank}"

@@ -308,11 +308,11 @@ def seeds_of(progress: Progress) -> tuple[int, ...]:
 
 def per_seed(progress: Progress, names: Sequence[str]) -> list[Numbers]:
     """Everything that is known of each seed; what has no value (no episode ended, say) is left out."""
-    columns = {"target/return": np.asarray(progress.ret)}
+    columns: dict[str, Any] = {"target/return": np.asarray(progress.ret)}
     training = progress.training
     if training is not None:
         columns |= {f"training/{k}": getattr(training, f"train_{k}") for k in ("return", "success", "length")}
-        columns |= {f"loss/{k}": v for k, v in training.losses._asdict().items()}
+        columns |= {f"loss/{k}": v for k, v in training.losses.items()}
         kept = np.isfinite(training.task.context)  # bool[S, k, d]
         total = np.where(kept, training.task.context, 0.0).sum(axis=1)
         means = total / np.maximum(kept.sum(axis=1), 1)  # f32[S, d]
