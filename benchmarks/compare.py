@@ -7,6 +7,7 @@
     python benchmarks/compare.py --name release --student release --settings minigrid --teachers iid --out parts/iid
     python benchmarks/compare.py --name release --settings minigrid --merge parts/* --out benchmarks/results
     python benchmarks/compare.py --name paper release --settings minigrid --draw --figure minigrid --out ...
+    python benchmarks/compare.py --name start --settings bipedal --record runs/procurl-target runs/iid --out ...
 
 Per setting it writes NAME-SETTING.json (hardware, versions, configs, mean return on held-out target tasks over training
 with its standard error, final return per seed, bootstrap 95 % intervals of ProCuRL-Target's lead) and NAME-SETTING.npz
@@ -54,6 +55,9 @@ def main() -> None:
         nargs="+",
         help="only join the files in these folders, of strategies that ran side by side",
     )
+    parser.add_argument(
+        "--record", type=Path, nargs="+", help="only write the files of these run folders, each named as its strategy"
+    )
     args = parser.parse_args()
     if args.draw:
         draw(args.name, args.settings, args.out, args.figure or args.name[0], args.images)
@@ -62,10 +66,12 @@ def main() -> None:
         parser.error("several names go with --draw only")
     args.name = args.name[0]
     args.out.mkdir(parents=True, exist_ok=True)
-    if not args.merge:
+    if not (args.merge or args.record):
         procurl.use_cores(device=args.device)
     for setting in args.settings:
-        if args.merge:
+        if args.record:
+            record(f"{args.name}-{setting}", setting, args.record, args.out)
+        elif args.merge:
             merge(f"{args.name}-{setting}", args.merge, args.out)
         else:
             compare(setting, args)
@@ -100,7 +106,7 @@ def compare(setting: str, args: argparse.Namespace) -> None:
         with ProgressLine(f"{setting} {name}") as progress:
             result = procurl.train(env, teacher, config, seeds=n_seeds, steps=steps, out=folder, callback=progress)
         summary |= {"steps": result.steps.tolist(), "provenance": result.provenance, "space": result.config["space"]}
-        summary["n_steps"] = config.ppo.n_steps
+        summary["n_steps"] = config.student.n_steps
         summary["teachers"][name] = row(result) | {"wall_seconds": round(time.perf_counter() - began, 1)}
         arrays |= {f"{name}/{k}": v for k, v in small_trace(result).items()}
         arrays["held_out"] = result.held_out["context"]
@@ -131,6 +137,34 @@ def merge(stem: str, folders: list[Path], out: Path) -> None:
     print(table(summary))
 
 
+def record(stem: str, setting: str, folders: list[Path], out: Path) -> None:
+    """The files of runs that were made by `procurl train`, finished or cut short, with pictures of all of them."""
+    from procurl.bench import figures
+    from procurl.result import load_result, steps_per_iteration
+
+    results = {folder.name: load_result(folder) for folder in folders}
+    first = next(iter(results.values()))
+    for name, result in results.items():
+        same = (result.seeds.tolist(), result.steps.tolist()) == (first.seeds.tolist(), first.steps.tolist())
+        if result.config["setting"] != setting or not same:
+            raise SystemExit(
+                f"{name}: a run of {setting} with the same seeds and evaluations as the first was expected"
+            )
+    summary = {
+        "setting": setting, "student": "paper", "seeds": len(first.seeds), "date": first.timing["began"][:10],
+        "steps": first.steps.tolist(), "provenance": first.provenance, "space": first.config["space"],
+        "n_steps": steps_per_iteration(first.config),
+        "teachers": {name: row(r) | {"status": r.status} for name, r in results.items()},
+    }  # fmt: skip
+    arrays = {f"{name}/{k}": v for name, r in results.items() for k, v in small_trace(r).items()}
+    path = out / f"{stem}.json"
+    path.write_text(json.dumps(summary, indent=1) + "\n")
+    np.savez_compressed(path.with_suffix(".npz"), held_out=first.held_out["context"], **arrays)
+    for picture in figures.save_all(list(results.values()), out):
+        picture.rename(out / picture.name.replace(setting, stem, 1))
+    print(table(summary))
+
+
 def row(result: Result) -> dict:
     mean, error = mean_and_error(result.ret)
     area, area_error = mean_and_error(result.ret.mean(axis=1))
@@ -139,6 +173,7 @@ def row(result: Result) -> dict:
         "mean": np.round(mean.astype(float), 4).tolist(),
         "standard_error": np.round(error.astype(float), 4).tolist(),
         "final_per_seed": np.round(result.ret[:, -1].astype(float), 3).tolist(),
+        "success": np.round(result.success.mean(axis=0).astype(float), 4).tolist(),
         "area": [round(float(area), 4), round(float(area_error), 4)],
         "steps_per_second": round(result.timing["steps_per_second"]),
         "compile_seconds": result.timing["compile_seconds"],

@@ -336,6 +336,16 @@ def test_a_walks_policy_acts_alone(walked):
         policy.predict(np.zeros(7))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(procurl.TEACHERS))
+@pytest.mark.parametrize("variant", ["paper", "release"])
+def test_every_strategy_walks(name, variant, tmp_path):
+    pytest.importorskip("Box2D", reason="the walker needs the extra [box2d]")
+    assert walk("--teacher", name, "--variant", variant, "--out", str(tmp_path / "run"), "--workers", "2") == 0
+    result = procurl.load_result(tmp_path / "run")
+    assert result.status == "finished" and result.task_ret.shape == (1, 4, 100) and np.isfinite(result.task_ret).all()
+
+
 def test_stable_baselines3s_engine_refuses_the_walker(capsys):
     pytest.importorskip("stable_baselines3")
     assert command("train", "bipedal", "--engine", "sb3", "--steps", "2000") == 1

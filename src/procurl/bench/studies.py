@@ -21,7 +21,7 @@ from procurl import storage
 from procurl.bench import recorded
 from procurl.bench.style import NAMES
 from procurl.errors import ConfigError, RunFolderError
-from procurl.result import Result, load_result
+from procurl.result import Result, load_result, steps_per_iteration
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +257,7 @@ def _strategy(label: str, runs: list[_Run]) -> Strategy:
         contexts=contexts,
         iterations=iterations,
         distance=distance,
-        iteration_steps=int(config["config"].get("ppo", {}).get("n_steps", 0)),
+        iteration_steps=steps_per_iteration(config),
         speed=float(np.median(speeds)) if speeds else None,
         teacher_share=float(np.median(shares)) if shares else None,
         provenance=list({json.dumps(run.provenance, sort_keys=True): run.provenance for run in runs}.values()),
