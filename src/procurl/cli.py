@@ -1,4 +1,4 @@
-"""The command line: `procurl list | train | resume | evaluate | plot`.
+"""The command line: `procurl list | train | resume | bench | evaluate | plot`.
 
 Strings become objects here, once. Nothing on the way to a help text imports JAX; `train` first tells XLA which
 processors to use and imports it then.
@@ -90,6 +90,10 @@ def build_parser() -> argparse.ArgumentParser:
     add_common_options(command)
     command.set_defaults(run=run_resume)
 
+    command = commands.add_parser("bench", help="a whole grid of settings, strategies and seeds; or how far one is")
+    add_bench_options(command)
+    command.set_defaults(run=run_bench)
+
     command = commands.add_parser("evaluate", help="return per held-out task of a finished run")
     command.add_argument("run_folder", type=Path, metavar="RUN")
     command.add_argument("--episodes", type=int, default=100, help="per task and seed (default 100)")
@@ -104,6 +108,27 @@ def build_parser() -> argparse.ArgumentParser:
     command.add_argument("--format", choices=["png", "pdf"], default="png")
     command.set_defaults(run=run_plot)
     return parser
+
+
+def add_bench_options(command: argparse.ArgumentParser) -> None:
+    from procurl.bench.suites import SUITES
+
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.epilog = "suites:\n" + "\n".join(f"  {suite.name:12} {suite.summary}" for suite in SUITES.values())
+    command.add_argument("suite", metavar="SUITE", help="see below, or a file FILE.toml; `status`: how far DIR is")
+    command.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="with `status`; default: all in runs/")
+    command.add_argument("--out", type=Path, metavar="DIR", help="default runs/SUITE; what is done there is skipped")
+    command.add_argument("--settings", nargs="+", metavar="NAME", help="these of the suite's settings alone")
+    command.add_argument("--teachers", nargs="+", metavar="NAME", help="other strategies; NAME:release for a variant")
+    command.add_argument("--variant", metavar="NAME", help="presets: paper or release")
+    command.add_argument("--seeds", type=seed_range, metavar="N", help="how many, or FIRST-LAST")
+    command.add_argument("--steps", type=step_count, metavar="1M", help="environment steps per seed")
+    command.add_argument("--block", type=int, metavar="N", help="seeds in one program (on a GPU: all)")
+    command.add_argument("--executor", choices=["local", "ray"], default="local", help="processes here, or a cluster")
+    command.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster; default: one of its own, here")
+    command.add_argument("--workers", type=int, metavar="N", help="cells at a time here (default: cores; on a GPU 1)")
+    command.add_argument("--retries", type=int, default=1, metavar="N", help="of a cell that fails (default 1)")
+    add_common_options(command)
 
 
 def add_common_options(command: argparse.ArgumentParser) -> None:
@@ -194,6 +219,19 @@ def train_with_progress(title: str, quiet: bool, train: Callable[..., Any], **pl
     if out:
         print(f"saved to {out}")
     return 0
+
+
+def run_bench(args: argparse.Namespace) -> int:
+    from procurl.bench import command
+
+    if args.suite == "status":
+        print(command.status(args.folder))
+        return 0
+    if args.folder is not None:
+        raise ConfigError(
+            f"{args.folder}: expected with `procurl bench status` only; the folder of a suite is --out DIR"
+        )
+    return command.run(args)
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
