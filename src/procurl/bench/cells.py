@@ -7,6 +7,7 @@ recognised, and one that is not the same never is.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from dataclasses import dataclass
 from functools import cache
@@ -63,27 +64,30 @@ class Cell:
 
 def cells_of(suite: Suite, whole: bool = False) -> list[Cell]:
     """All cells of a suite, in its order. `whole`: all seeds in one program, as a GPU likes it. Imports JAX."""
-    _require_settings(suite)
     cells: list[Cell] = []
-    rows: dict[Group, Row] = {}
-    for row in suite.rows:
-        for setting in row.settings:
-            for strategy in row.teachers:
-                teacher, _, variant = strategy.partition(":")
-                group = Group(setting, teacher, variant or row.variant)
-                presets.teacher_preset(teacher, setting, group.variant)  # a misspelt name fails before JAX loads
-                if group in rows:
-                    raise ConfigError(f"{group.name} is in the suite {suite.name} twice: expected once")
-                rows[group] = row
-    for group, row in rows.items():
+    for group, row in planned(suite).items():
         paper = presets.named_setting(group.setting)
-        seeds = row.seeds or tuple(range(paper.seeds))
+        seeds, steps = row.seeds or tuple(range(paper.seeds)), row.steps or paper.steps
         size = len(seeds) if whole else row.block
         for start in range(0, len(seeds), size):
             block = seeds[start : start + size]
-            steps = row.steps or paper.steps
             cells.append(Cell(group, block, steps, digest(group, block, steps)))
     return cells
+
+
+def planned(suite: Suite) -> dict[Group, Row]:
+    """Who shall run where, all names checked."""
+    _require_settings(suite)
+    rows: dict[Group, Row] = {}
+    for row in suite.rows:
+        for setting, strategy in itertools.product(row.settings, row.teachers):
+            teacher, _, variant = strategy.partition(":")
+            group = Group(setting, teacher, variant or row.variant)
+            presets.teacher_preset(teacher, setting, group.variant)
+            if group in rows:
+                raise ConfigError(f"{group.name} is in the suite {suite.name} twice: expected once")
+            rows[group] = row
+    return rows
 
 
 def _require_settings(suite: Suite) -> None:

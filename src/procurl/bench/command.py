@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from procurl.bench.cells import cells_of, planned
 from procurl.bench.folder import GRID, GridFolder, status_table, summary
 from procurl.bench.suites import find_suite
 from procurl.errors import ConfigError
@@ -33,26 +34,34 @@ def run(args: argparse.Namespace) -> int:
         variant=args.variant,
         block=args.block,
     )
-    from procurl.bench.executors import device_found
+    planned(suite)  # a misspelt name fails before anything is begun
+    from procurl.bench.executors import LocalExecutor, device_found
     from procurl.devices import use_cores
 
-    # A cluster's devices are not ours: there, a GPU must be asked for.
-    device = args.device or "cpu" if args.executor == "ray" else device_found(args.device)
+    if args.executor == "ray":
+        from procurl.bench.ray_executor import connect
+
+        device = args.device or "cpu"  # a cluster's devices are not ours: a GPU must be asked for
+        ray = connect(args.address, args.workers)
+    else:
+        device = device_found(args.device)
     use_cores(1, device="cpu")  # for this process, which only counts and joins
-    from procurl.bench.cells import cells_of
     from procurl.bench.display import Display
     from procurl.bench.runner import run_grid
     from procurl.checkpoint import only_writer
 
-    folder = GridFolder(
-        args.out or Path("runs") / suite.name,
-        suite.name,
-        cells_of(suite, whole=device == "gpu" and args.block is None),
-    )
+    cells = cells_of(suite, whole=device == "gpu" and args.block is None)
+    folder = GridFolder(args.out or Path("runs") / suite.name, suite.name, cells)
     signal.signal(signal.SIGTERM, _terminated)
     folder.prepare()
     with only_writer(folder.path):
-        executor = _executor(args, folder, device)
+        executor: Executor
+        if args.executor == "ray":
+            from procurl.bench.ray_executor import RayExecutor
+
+            executor = RayExecutor(folder, device, ray)
+        else:
+            executor = LocalExecutor(folder, device, args.workers)
         try:
             with Display(folder, quiet=args.quiet) as display:
                 run_grid(folder, executor, display, args.retries)
@@ -63,16 +72,6 @@ def run(args: argparse.Namespace) -> int:
             )
             return 130 if isinstance(cut, KeyboardInterrupt) else int(cut.code or 0)
     return _farewell(folder)
-
-
-def _executor(args: argparse.Namespace, folder: GridFolder, device: str) -> Executor:
-    if args.executor == "ray":
-        from procurl.bench.ray_executor import RayExecutor
-
-        return RayExecutor(folder, device, args.address, args.workers)
-    from procurl.bench.executors import LocalExecutor
-
-    return LocalExecutor(folder, device, args.workers)
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:
