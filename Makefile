@@ -4,16 +4,22 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: demo test test-slow lint types bench clean
+.PHONY: demo test test-slow test-kill test-ray lint types bench clean
 
 demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, a picture and a report
 	$(BIN)/python examples/demo.py
 
 test: $(READY)  ## the fast tests
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto -m "not slow and not kill and not ray"
 
 test-slow: $(READY)  ## the learning runs as well
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto -m "not kill and not ray"
+
+test-kill: $(READY)  ## benchmarks killed at random moments
+	$(BIN)/python -m pytest -m kill
+
+test-ray: $(VENV)/.ray  ## benchmarks on a Ray cluster of several nodes on this machine
+	$(BIN)/python -m pytest -m ray
 
 lint: $(READY)  ## formatting and style
 	$(BIN)/ruff format --check .
@@ -32,6 +38,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $(READY)
+
+$(VENV)/.ray: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[ray]"
+	touch $(VENV)/.ray
 
 clean:
 	rm -rf $(VENV) build dist demo-output

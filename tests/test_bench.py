@@ -202,6 +202,16 @@ def test_status_and_misspelt_names_do_not_import_jax(finished):
         assert done.stdout.splitlines()[-1] == "False", done.stderr
 
 
+def test_a_missing_extra_is_named(tiny, tmp_path):
+    script = "import sys; sys.modules['ray'] = None; from procurl.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "bench", str(tiny), "--out", str(tmp_path / "out"), "--executor", "ray"],
+        capture_output=True, text=True, timeout=120, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 1 and "--executor ray needs ray: pip install 'procurl[ray]'" in done.stderr, done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_suites_name_what_there_is_and_take_the_papers_numbers():
     for suite in suites.SUITES.values():
         assert suite.summary and set(suite.settings) <= {*presets.SETTINGS, "bipedal"}

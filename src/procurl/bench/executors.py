@@ -11,6 +11,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -99,9 +100,10 @@ class LocalExecutor:
             for popen in running:
                 with suppress(ProcessLookupError):
                     popen.send_signal(signal.SIGTERM)
+            until = time.monotonic() + PATIENCE
             for popen in running:
                 with suppress(subprocess.TimeoutExpired):
-                    popen.wait(PATIENCE)
+                    popen.wait(max(0.0, until - time.monotonic()))
         finally:  # also when somebody presses Ctrl-C a second time
             for process in self._running.values():
                 process.popen.kill()

@@ -24,7 +24,7 @@ from procurl.errors import RunFolderError
 if TYPE_CHECKING:
     from procurl.result import Result
 
-GRID = "grid.json"
+GRID, STAGING = "grid.json", ".grid.json"
 FORMAT = ("procurl-bench", 1)
 
 
@@ -60,7 +60,7 @@ class GridFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             held = sorted(p.name for p in self.path.iterdir())
-            if held and GRID not in held and not set(held) <= {"cells", "logs"}:
+            if held and GRID not in held and not set(held) <= {"cells", "logs", STAGING}:
                 raise RunFolderError(
                     f"{self.path} is not empty and holds no benchmark (it holds {', '.join(held[:3])}); nothing was "
                     f"changed. Choose another --out."
@@ -74,9 +74,9 @@ class GridFolder:
 
     def save(self) -> None:
         """Write down the states, as a whole or not at all."""
-        cells = [{**cell.to_json(), **asdict(self.states[cell])} for cell in self.cells]
+        cells = [{"cell": cell.to_json(), **asdict(self.states[cell])} for cell in self.cells]
         row = {"format": FORMAT[0], "version": FORMAT[1], "procurl": __version__, "suite": self.suite, "cells": cells}
-        staging = self.path / f".{GRID}"
+        staging = self.path / STAGING
         storage.write(staging, storage.to_json(row))
         os.replace(staging, self.path / GRID)
 
@@ -87,7 +87,7 @@ class GridFolder:
             row = json.loads((path / GRID).read_text())
             if (row["format"], row["version"]) != FORMAT:
                 raise ValueError(f"format {row['format']!r} version {row['version']!r}")
-            cells = [Cell.from_json(r) for r in row["cells"]]
+            cells = [Cell.from_json(r["cell"]) for r in row["cells"]]
             grid = cls(path, row["suite"], cells)
             fields = State.__dataclass_fields__
             grid.states = {c: State(**{k: r[k] for k in fields}) for c, r in zip(cells, row["cells"], strict=True)}
@@ -101,16 +101,20 @@ class GridFolder:
                     state.state = "waiting"
         return grid
 
+    def tidy(self) -> None:
+        """Remove what a process left that was killed while it replaced a result."""
+        shutil.rmtree(self.path / "cells" / ".merging", ignore_errors=True)
+
     def replace_merged(self, group: Group, result: Result) -> None:
         """Put a result of all seeds in its place, the old one of the same name away; never is half of one there."""
         place, aside = self.merged(group), self.path / "cells" / ".merging"
-        shutil.rmtree(aside, ignore_errors=True)
+        self.tidy()
         result.save(aside / "new")
         if place.exists():
             os.replace(place, aside / "old")
         os.replace(aside / "new", place)
         storage.sync_folder(self.path)
-        shutil.rmtree(aside)
+        self.tidy()
 
 
 def is_held(path: Path) -> bool:

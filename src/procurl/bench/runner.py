@@ -60,6 +60,7 @@ class _Run:
 
     def look_around(self) -> None:
         """What an earlier run has left."""
+        self.folder.tidy()
         for cell in self.folder.cells:
             if (self.folder.cell(cell) / MANIFEST).exists():
                 try:
@@ -75,11 +76,12 @@ class _Run:
 
     def reported(self, report: Report) -> None:
         state = self.folder.states[report.cell]
-        if state.state == "waiting":
-            self.display.news(f"started: {report.cell.name}")
+        begins = state.state == "waiting"
         state.state, state.steps, state.total = "running", report.steps, report.total
         state.ret = report.ret
-        self._save(now=False)
+        self._save(now=begins)
+        if begins:
+            self.display.news(f"started: {report.cell.name}")
 
     def try_again(self, outcome: Outcome) -> bool:
         """What became of a cell, written down; True if it shall run once more."""
