@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -66,7 +66,7 @@ class Display:
             left = f" | about {seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} left"
         return f"{summary(self.folder)} | {share:.0%} of the steps{left}"
 
-    def _drawn(self) -> Group:
+    def _drawn(self) -> Table:
         """What the terminal shows."""
         running = [(c, s) for c, s in self.folder.states.items() if s.state == "running"]
         table = Table.grid(padding=(0, 1))
@@ -76,4 +76,7 @@ class Display:
             table.add_row(Text(f"  {cell.name}"), bar, Text(f"{state.steps:,}", justify="right"), Text(ret))
         if len(running) > LINES:
             table.add_row(Text(f"  and {len(running) - LINES} more"))
-        return Group(Text(self._headline()), ProgressBar(total=1.0, completed=self._share()), table)
+        whole = Table.grid()
+        for part in (Text(self._headline()), ProgressBar(total=1.0, completed=self._share(), width=60), table):
+            whole.add_row(part)
+        return whole
