@@ -1,12 +1,12 @@
 """The same grid on a Ray cluster of several nodes on this machine: the same results, whoever is killed meanwhile."""
 
+import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -49,55 +49,51 @@ def cluster_environment(tmp_path):
     }
 
 
-class Cluster:
-    """Nodes by their number; node 0 is the head, which the driver uses, with as many CPUs as the first says."""
+NODES = """
+import json, sys
+from ray.cluster_utils import Cluster
 
-    def __init__(self, env, cpus):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
-        self.home = tempfile.mkdtemp(prefix="r")  # names of sockets must be short
-        self.nodes = []
-        for number, n in enumerate(cpus):
-            place = [f"--address={self.address}"]
-            if number == 0:
-                place = ["--head", f"--port={self.address.split(':')[1]}", "--include-dashboard=false",
-                         f"--temp-dir={self.home}"]  # fmt: skip
-            ray = Path(sys.executable).with_name("ray")
-            node = subprocess.Popen(
-                [ray, "start", *place, f"--num-cpus={n}", "--block"],
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env,
-            )  # fmt: skip
-            self.nodes.append(node)
-            said = []
-            while not any("Ray runtime started" in line for line in said):
-                line = node.stdout.readline()
-                assert line, f"node {number} did not start: {''.join(said)}"
-                said.append(line)
+head, *others = json.loads(sys.argv[1])
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": head, "include_dashboard": False})
+nodes = [cluster.head_node, *(cluster.add_node(num_cpus=n) for n in others)]
+cluster.wait_for_nodes()
+raylets = [node.all_processes["raylet"][0].process.pid for node in nodes]
+print(json.dumps({"address": cluster.address, "raylets": raylets}), flush=True)
+sys.stdin.read()
+cluster.shutdown()
+"""
+
+
+class Cluster:
+    """Nodes by their number, each with its raylet; node 0 is the head, and the one that the driver uses."""
+
+    def __init__(self, address, raylets):
+        self.address, self.raylets = address, raylets
 
     def lose(self, number):
         """As if the machine lost its power."""
-        for pid in [*descendants(self.nodes[number].pid), self.nodes[number].pid]:
+        for pid in [*descendants(self.raylets[number]), self.raylets[number]]:
             kill(pid)
-        self.nodes[number].wait()
-        self.nodes[number].stdout.close()
-
-    def close(self):
-        for number in reversed(range(len(self.nodes))):
-            if self.nodes[number].returncode is None:
-                self.lose(number)
-        shutil.rmtree(self.home, ignore_errors=True)
 
 
 @contextmanager
 def cluster(env, cpus):
-    nodes = None
-    try:
-        nodes = Cluster(env, cpus)
-        yield nodes
-    finally:
-        if nodes is not None:
-            nodes.close()
+    """So many nodes with so many CPUs each, for a while."""
+    with subprocess.Popen(
+        [sys.executable, "-c", NODES, json.dumps(cpus)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=env,
+    ) as process:
+        try:
+            for line in process.stdout:
+                if line.startswith("{"):
+                    break
+            yield Cluster(**json.loads(line))
+        finally:
+            process.stdin.close()
+            process.wait(timeout=120)
 
 
 def descendants(pid):
@@ -185,11 +181,11 @@ def test_a_killed_worker_and_a_lost_node_lose_nothing(at_home, cluster_environme
             raise AssertionError(f"no {text!r} in {''.join(said)}")
 
         first = read_until("kept a checkpoint").split()[-1]
-        victim = next(t for node in nodes.nodes for t in trainers(node.pid) if first.encode() in cmdline(t))
+        victim = next(t for raylet in nodes.raylets for t in trainers(raylet) if first.encode() in cmdline(t))
         kill(parent(victim))  # Ray's worker, which ran that cell's process
         assert first in read_until("lost, will be tried again")
         second = read_until("kept a checkpoint").split()[-1]
-        lost = next(n for n in (1, 2) if any(second.encode() in cmdline(t) for t in trainers(nodes.nodes[n].pid)))
+        lost = next(n for n in (1, 2) if any(second.encode() in cmdline(t) for t in trainers(nodes.raylets[n])))
         nodes.lose(lost)
         assert second in read_until("lost, will be tried again")
         status, rest = finished(process)
@@ -258,7 +254,7 @@ def test_tokens_versions_and_devices_are_checked(cluster_environment, tmp_path):
         assert "no token for the Ray cluster" in said and "RAY_AUTH_TOKEN_PATH" in said
         (tmp_path / "wrong").write_text("f" * 64)
         said = refused(tmp_path, *where, env={**cluster_environment, "RAY_AUTH_TOKEN_PATH": str(tmp_path / "wrong")})
-        assert "refused our token" in said
+        assert "is the token its own" in said
         older = "import ray\nray.__version__ = '2.0.0'\n" + DRIVER
         said = refused(tmp_path, *where, env=cluster_environment, script=older)
         assert "has other versions than this machine" in said and "2.0.0" in said

@@ -218,12 +218,10 @@ def connect(address: str | None, workers: int | None = None) -> Any:
                 f"{where} has other versions than this machine. {' '.join(str(error).split())} Install the same on all "
                 f"machines."
             ) from error
-        if isinstance(error, ray.exceptions.AuthenticationError):
-            raise ClusterError(
-                f"{where} refused our token: {_first_line(error)} Expected its own, in RAY_AUTH_TOKEN_PATH or "
-                f"~/.ray/auth_token."
-            ) from error
-        raise ClusterError(f"cannot use {where}: {type(error).__name__}: {_first_line(error)}") from error
+        advice = " It answers: is it a Ray cluster, and is the token its own (RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token)?"
+        raise ClusterError(
+            f"cannot use {where}: {type(error).__name__}: {_first_line(error)}.{advice if address else ''}"
+        ) from error
     return ray
 
 
