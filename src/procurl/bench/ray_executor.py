@@ -132,7 +132,7 @@ def play(
                         sent_at, sent = time.monotonic(), min(checkpoint)
             status = process.wait()
         result = {p.name: p.read_bytes() for p in job.folder.iterdir() if p.is_file()} if job.folder.exists() else {}
-        log.seek(max(0, log.tell() - LOG_KEPT) if log.seek(0, os.SEEK_END) else 0)
+        log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_KEPT))
         yield {"status": status, "error": error, "log": log.read(), "files": result}
 
 
