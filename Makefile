@@ -4,20 +4,26 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: demo test test-slow test-browser lint types bench clean
+.PHONY: demo test test-slow test-browser test-kill test-ray lint types bench clean
 
 demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, a picture and a report
 	$(BIN)/python examples/demo.py
 
 test: $(READY)  ## the fast tests
-	$(BIN)/python -m pytest -n auto -m "not slow and not browser"
+	$(BIN)/python -m pytest -n auto -m "not slow and not browser and not kill and not ray"
 
 test-slow: $(READY)  ## the learning runs as well
-	$(BIN)/python -m pytest -n auto -m "not browser"
+	$(BIN)/python -m pytest -n auto -m "not browser and not kill and not ray"
 
 test-browser: $(READY)  ## the report's page in Chromium, which is fetched where none is found
 	$(BIN)/python tools/chromium.py
 	$(BIN)/python -m pytest -m browser tests/test_report.py
+
+test-kill: $(READY)  ## runs and benchmarks killed at random moments
+	$(BIN)/python -m pytest -n auto -m kill
+
+test-ray: $(VENV)/.ray  ## benchmarks on a Ray cluster of several nodes on this machine
+	$(BIN)/python -m pytest -m ray
 
 lint: $(READY)  ## formatting and style
 	$(BIN)/ruff format --check .
@@ -36,6 +42,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $(READY)
+
+$(VENV)/.ray: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[ray]"
+	touch $(VENV)/.ray
 
 clean:
 	rm -rf $(VENV) build dist demo-output

@@ -1,4 +1,4 @@
-"""The command line: `procurl list | train | resume | evaluate | plot | report | watch`.
+"""The command line: `procurl list | train | resume | bench | evaluate | plot | report | watch`.
 
 Strings become objects here, once. Nothing on the way to a help text imports JAX; `train` first tells XLA which
 processors to use and imports it then.
@@ -84,7 +84,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="whose PPO learns: ours, or Stable-Baselines3's",
     )
     command.add_argument("--fresh", action="store_true", help="start anew; a run that is in DIR is moved aside")
-    add_common_options(command)
+    add_training_options(command)
     command.set_defaults(run=run_train)
 
     command = commands.add_parser("resume", help="go on with an unfinished run, or train a finished one further")
@@ -93,8 +93,12 @@ def build_parser() -> argparse.ArgumentParser:
         "--steps", type=step_count, default=0, metavar="MORE", help="environment steps to add, per seed"
     )
     command.add_argument("--from", type=int, dest="iteration", metavar="N", help="from the checkpoint of iteration N")
-    add_common_options(command)
+    add_training_options(command)
     command.set_defaults(run=run_resume)
+
+    command = commands.add_parser("bench", help="a whole grid of settings, strategies and seeds; or how far one is")
+    add_bench_options(command)
+    command.set_defaults(run=run_bench)
 
     command = commands.add_parser("evaluate", help="return per held-out task of a finished run")
     command.add_argument("run_folder", type=Path, metavar="RUN")
@@ -136,12 +140,37 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def add_bench_options(command: argparse.ArgumentParser) -> None:
+    from procurl.bench.suites import SUITES
+
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.epilog = "suites:\n" + "\n".join(f"  {suite.name:12} {suite.summary}" for suite in SUITES.values())
+    command.add_argument("suite", metavar="SUITE", help="see below, or a file FILE.toml; `status`: how far DIR is")
+    command.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="with `status`; default: all in runs/")
+    command.add_argument("--out", type=Path, metavar="DIR", help="default runs/SUITE; what is done there is skipped")
+    command.add_argument("--settings", nargs="+", metavar="NAME", help="these of the suite's settings alone")
+    command.add_argument("--teachers", nargs="+", metavar="NAME", help="other strategies; NAME:release for a variant")
+    command.add_argument("--variant", metavar="NAME", help="presets: paper or release")
+    command.add_argument("--seeds", type=seed_range, metavar="N", help="how many, or FIRST-LAST")
+    command.add_argument("--steps", type=step_count, metavar="1M", help="environment steps per seed")
+    command.add_argument("--block", type=int, metavar="N", help="seeds in one program (on a GPU: all)")
+    command.add_argument("--executor", choices=["local", "ray"], default="local", help="processes here, or a cluster")
+    command.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster; default: one of its own, here")
+    command.add_argument("--workers", type=int, metavar="N", help="cells at a time here (default: cores; on a GPU 1)")
+    command.add_argument("--retries", type=int, default=1, metavar="N", help="of a cell that fails (default 1)")
+    add_common_options(command)
+
+
 def add_common_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--device", choices=["cpu", "gpu"], help="default: what JAX finds")
+    command.add_argument("--quiet", action="store_true", help="no progress line")
+
+
+def add_training_options(command: argparse.ArgumentParser) -> None:
+    add_common_options(command)
     command.add_argument(
         "--workers", type=int, metavar="N", help="processes that play `bipedal` (default: one per core)"
     )
-    command.add_argument("--device", choices=["cpu", "gpu"], help="default: what JAX finds")
-    command.add_argument("--quiet", action="store_true", help="no progress line")
     command.add_argument(
         "--log", action="append", default=[], metavar="KIND[:WHERE]",
         help="tensorboard[:FOLDER] or wandb[:PROJECT]; may be repeated",
@@ -245,6 +274,19 @@ def open_logs(args: argparse.Namespace, title: str, plan: dict[str, Any]) -> Ite
         config = describe(plan["env"], plan["teacher"], plan["config"], tuple(plan["seeds"]), plan["steps"])
         for text in args.log:
             yield open_log(text, out=plan["out"], title=title, config=config, fresh=getattr(args, "fresh", False))
+
+
+def run_bench(args: argparse.Namespace) -> int:
+    from procurl.bench import command
+
+    if args.suite == "status":
+        print(command.status(args.folder))
+        return 0
+    if args.folder is not None:
+        raise ConfigError(
+            f"{args.folder}: expected with `procurl bench status` only; the folder of a suite is --out DIR"
+        )
+    return command.run(args)
 
 
 def run_evaluate(args: argparse.Namespace) -> None:

@@ -31,6 +31,7 @@ from procurl.integrations.sb3 import CurriculumCallback
 from procurl.integrations.sb3_values import CriticValue
 from procurl.integrations.settings import to_jax
 from procurl.integrations.settings_vector import SettingVectorEnv, begin_all
+from procurl.join import joined
 from procurl.loop import as_seed_numbers, iterations_for
 from procurl.result import Result, load_result, reserve
 from procurl.students.nets import Params
@@ -74,7 +75,7 @@ def train(
         results.append(done)
         if done.status != "finished":
             break
-    whole = _joined(results)
+    whole = joined(results)
     if folder is not None:
         whole.write_into(folder)
         shutil.rmtree(folder / FINISHED)
@@ -317,31 +318,3 @@ def _earlier(
             f"{kept.parent.parent} holds seeds of another run; nothing was changed. It differs:\n{listed(differences)}"
         )
     return result
-
-
-def _joined(results: list[Result]) -> Result:
-    """One result of all seeds; a run that was stopped early has fewer evaluations, and then so do all."""
-    n = min(len(r.steps) for r in results)
-    first = results[0]
-
-    def together(*arrays: NDArray[Any]) -> NDArray[Any]:
-        shortest = min(a.shape[1] for a in arrays) if arrays[0].ndim > 1 else None
-        return np.concatenate([a if shortest is None else a[:, :shortest] for a in arrays])
-
-    timing = {
-        k: sum(r.timing[k] for r in results) for k in ("compile_seconds", "iterating_seconds", "evaluating_seconds")
-    }
-    rate = float(np.mean([r.timing["steps_per_second"] for r in results]))
-    seeds = [seed for r in results for seed in r.config["seeds"]]
-    return dataclasses.replace(
-        first,
-        config={**first.config, "seeds": seeds},
-        provenance={**first.provenance, "status": results[-1].status},
-        timing={**first.timing, **timing, "steps_per_second": rate},
-        seeds=np.concatenate([r.seeds for r in results]),
-        steps=first.steps[:n],
-        task_ret=together(*(r.task_ret for r in results)),
-        task_success=together(*(r.task_success for r in results)),
-        trace={k: together(*(r.trace[k] for r in results)) for k in first.trace},
-        params={k: np.concatenate([r.params[k] for r in results]) for k in first.params},
-    )
