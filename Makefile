@@ -13,14 +13,14 @@ test: $(READY)  ## the fast tests
 	$(BIN)/python -m pytest -n auto -m "not slow and not browser and not kill and not ray"
 
 test-slow: $(READY)  ## the learning runs as well
-	$(BIN)/python -m pytest -n auto -m "not browser and not kill and not ray"
+	$(BIN)/python -m pytest -n auto -m "not browser and not ray"
 
 test-browser: $(READY)  ## the report's page in Chromium, which is fetched where none is found
 	$(BIN)/python tools/chromium.py
 	$(BIN)/python -m pytest -m browser tests/test_report.py
 
 test-kill: $(READY)  ## runs and benchmarks killed at random moments
-	$(BIN)/python -m pytest -n auto -m kill
+	$(BIN)/python -m pytest -n auto -m "kill and not slow"
 
 test-ray: $(VENV)/.ray  ## benchmarks on a Ray cluster of several nodes on this machine
 	$(BIN)/python -m pytest -m ray

@@ -139,6 +139,7 @@ def train_and_die(folder, teacher, seeds, how, number):
 LONG = 150 * 512  # steps of the run that is killed: more than the kills leave time for
 
 
+@pytest.mark.kill
 @pytest.mark.parametrize(
     ("teacher", "seeds", "kills"),
     [

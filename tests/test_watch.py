@@ -16,20 +16,21 @@ from procurl import cli
 from procurl.bench import film
 from procurl.bench.film import Film
 from procurl.bench.watch import watch
-from procurl.envs.bipedal.space import bipedal_space
 from procurl.errors import ConfigError, MissingExtraError, RunFolderError
 from procurl.policy import flatten
-from procurl.provenance import describe, describe_teacher
+from procurl.provenance import describe
 from procurl.result import Result
-from procurl.students import ppo
-from procurl.types import Continuous
+from procurl.students import ppo, sac
 
 SEEDS = (4, 7)
 
 
-def students(env):
+def students(env, setting):
     """Weights of two students who have learnt nothing."""
     keys = jnp.stack([jax.random.key(seed) for seed in SEEDS])
+    if setting == "bipedal":
+        walkers = jax.vmap(lambda key: sac.init(key, env.obs_size, env.action.size, procurl.SAC(hidden=(8,))))(keys)
+        return flatten(walkers.networks._asdict())
     return flatten(
         jax.vmap(lambda key: ppo.init_student(key, env, procurl.PPO(shared=(8,), separate=(8,))).params)(keys)
     )
@@ -37,16 +38,8 @@ def students(env):
 
 def run_of(setting, folder, **env_fields):
     """A run folder with a last evaluation that says: held-out task 5 is the hardest for seed 7, task 2 the easiest."""
-    if setting == "bipedal":
-        space = bipedal_space()
-        env = dataclasses.make_dataclass("Walker", [])()
-        env.obs_size, env.action = 24, Continuous(4, -1.0, 1.0)
-        teacher = procurl.make_teacher("iid", dataclasses.replace(space, name=""))
-        config = describe(env, teacher, procurl.Config(), SEEDS, 5120) | describe_teacher(teacher)
-        config["setting"], config["env"] = "bipedal", {"class": "StumpTracks", **env_fields}
-    else:
-        env, space = procurl.make(setting, **env_fields)
-        config = describe(env, procurl.make_teacher("iid", space), procurl.Config(), SEEDS, 5120)
+    env, space = procurl.make(setting, **env_fields)
+    config = describe(env, procurl.make_teacher("iid", space), procurl.preset(setting), SEEDS, 5120)
     n = len(space.held_out.seed)
     final = np.full((2, n), 0.5, np.float32)
     final[1, 5], final[1, 2] = 0.0, 1.0
@@ -55,7 +48,7 @@ def run_of(setting, folder, **env_fields):
         config=config, provenance={"status": "finished"}, timing={}, seeds=np.array(SEEDS), steps=np.array([0, 5120]),
         task_ret=np.stack([np.zeros_like(final), final], axis=1), task_success=np.zeros((2, 2, n), np.float32),
         held_out={k: np.asarray(v) for k, v in space.held_out._asdict().items()},
-        trace={"finished": np.zeros((2, 1))}, params=students(env),
+        trace={"started": np.zeros((2, 1))}, params=students(env, setting),
     )  # fmt: skip
     return result.save(folder)
 

@@ -77,7 +77,6 @@ def cells_of(suite: Suite, whole: bool = False) -> list[Cell]:
 
 def planned(suite: Suite) -> dict[Group, Row]:
     """Who shall run where, all names checked."""
-    _require_settings(suite)
     rows: dict[Group, Row] = {}
     for row in suite.rows:
         for setting, strategy in itertools.product(row.settings, row.teachers):
@@ -88,17 +87,6 @@ def planned(suite: Suite) -> dict[Group, Row]:
                 raise ConfigError(f"{group.name} is in the suite {suite.name} twice: expected once")
             rows[group] = row
     return rows
-
-
-def _require_settings(suite: Suite) -> None:
-    missing = [s for s in suite.settings if s not in presets.SETTINGS]
-    if missing:
-        there = [s for s in suite.settings if s in presets.SETTINGS]
-        advice = f"leave it out with --settings {' '.join(there)}" if there else "there is nothing else in this suite"
-        raise ConfigError(
-            f"the suite {suite.name} names the setting {', '.join(missing)}, which this procurl cannot train on yet: "
-            f"{advice}"
-        )
 
 
 def digest(group: Group, seeds: tuple[int, ...], steps: int) -> str:
