@@ -6,7 +6,7 @@ READY = $(VENV)/.ready
 
 .PHONY: demo test test-slow test-browser test-kill test-ray lint types bench clean
 
-demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, a picture and a report
+demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, pictures and a page
 	$(BIN)/python examples/demo.py
 
 test: $(READY)  ## the fast tests

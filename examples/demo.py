@@ -1,4 +1,4 @@
-"""The paper's headline on a laptop: four teachers on Point Mass Sparse, a table, three pictures and a report.
+"""The paper's headline on a laptop: four teachers on Point Mass Sparse, a table, three pictures and a page.
 
 make demo          (or: python examples/demo.py --seeds 10 --steps 1M)
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import procurl
@@ -27,11 +26,11 @@ def main() -> None:
     replace_old_demo(args.out)
 
     procurl.use_cores()  # before JAX is imported
-    from procurl.bench import figures
+    from procurl.bench import figures, report
+    from procurl.bench.studies import collect
     from procurl.bench.tables import comparison
     from procurl.progress import ProgressLine
 
-    began = time.perf_counter()
     env, space = procurl.make(args.setting)
     results = {}
     for name in TEACHERS:
@@ -43,32 +42,18 @@ def main() -> None:
             )  # fmt: skip
 
     pictures = figures.save_all(list(results.values()), args.out)
-    steps = results["iid"].steps[-1]
-    report = "\n".join(
-        [
-            f"# {args.setting}: {len(TEACHERS)} teachers, {args.seeds} seeds, {steps:,} steps",
-            "",
-            "Return on held-out target tasks, mean +- standard error over seeds.",
-            "",
-            comparison(results),
-            "",
-            *(f"![{path.stem}]({path.name})\n" for path in pictures),
-            f"Made by procurl {procurl.__version__} in {time.perf_counter() - began:.0f} s on "
-            f"{results['iid'].provenance['processor']} ({', '.join(results['iid'].provenance['devices'])}).",
-            "",
-        ]
-    )
-    (args.out / "report.md").write_text(report)
-    print()
-    print(comparison(results))
-    print(f"\nreport: {args.out / 'report.md'}\npictures: {', '.join(str(p) for p in pictures)}")
+    page = report.write(args.out / "report.html", report.page(collect([args.out])))
+    print(f"\n{comparison(results)}")
+    print(f"\npictures: {', '.join(str(p) for p in pictures)}\nopen in a browser: {page}")
 
 
 def replace_old_demo(out: Path) -> None:
     """A demo may be repeated: what an earlier one wrote is removed, anything else is left alone."""
     if not out.exists():
         return
-    foreign = [p.name for p in out.iterdir() if not (p.name in (*TEACHERS, "report.md") or p.suffix == ".png")]
+    foreign = [
+        p.name for p in out.iterdir() if not (p.name in (*TEACHERS, "report.html", "report.md") or p.suffix == ".png")
+    ]
     if foreign:
         sys.exit(f"{out} holds files that no demo wrote ({', '.join(foreign[:3])}): choose another --out")
     shutil.rmtree(out)

@@ -340,3 +340,24 @@ def test_the_display_on_a_terminal(tmp_path):
     text = screen.getvalue()
     assert "mine: 3 cells, 1 done, 1 running, 1 waiting | 50% of the steps | about" in text
     assert "maze-plane-iid-s1-1" in text and "return 0.250" in text and "something new" in text
+
+
+def test_a_report_counts_every_seed_once(finished, tmp_path):
+    """The joined runs alone; and of a strategy that has not been joined, its cells."""
+    from procurl.bench.studies import collect
+
+    def seeds(path):
+        collection = collect([path])
+        assert not any(strategy.notes for study in collection.studies for strategy in study.strategies)
+        return {s.teacher: s.seeds.tolist() for study in collection.studies for s in study.strategies}, collection
+
+    whole, collection = seeds(finished)
+    assert collection.problems == [] and all(len(set(x)) == len(x) > 0 for x in whole.values())
+    cut = tmp_path / "cut"
+    shutil.copytree(finished, cut)
+    grid = GridFolder.load(cut)
+    shutil.rmtree(grid.merged(grid.cells[0].group))
+    assert seeds(cut)[0] == whole
+    grid.states[grid.cells[-1]].state = "waiting"
+    grid.save()
+    assert ["unfinished" in p for p in seeds(cut)[1].problems] == [True]

@@ -80,5 +80,5 @@ def test_the_demo_runs_end_to_end(tmp_path):
         capture_output=True, text=True, timeout=600, env={k: v for k, v in os.environ.items() if k != "XLA_FLAGS"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "| procurl-target" in done.stdout and (tmp_path / "d/report.md").is_file()
+    assert "| procurl-target" in done.stdout and (tmp_path / "d/report.html").is_file()
     assert len(list((tmp_path / "d").glob("*.png"))) == 3

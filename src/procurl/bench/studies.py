@@ -19,6 +19,7 @@ import numpy as np
 
 from procurl import storage
 from procurl.bench import recorded
+from procurl.bench.folder import GRID, GridFolder, summary
 from procurl.bench.style import NAMES
 from procurl.errors import ConfigError, RunFolderError
 from procurl.result import Result, load_result, steps_per_iteration
@@ -129,6 +130,12 @@ def _found(paths: list[Path]) -> tuple[dict[str, Path], list[Path], list[str]]:
             if storage.MANIFEST in names:
                 folders.setdefault(here.resolve(), short)
                 below.clear()
+            elif GRID in names:
+                grid = GridFolder.load(here)
+                below[:] = [name for name in below if name not in ("cells", "logs")]
+                folders |= {p.resolve(): p.name for p in _not_joined(grid)}
+                if any(s.state != "done" for s in grid.states.values()):
+                    problems.append(f"{short}: unfinished ({summary(grid)}); `procurl bench` goes on with it")
             elif "checkpoints" in below:
                 problems.append(f"{short}: unfinished, left out (`procurl resume` goes on with it)")
                 below.clear()
@@ -138,6 +145,12 @@ def _found(paths: list[Path]) -> tuple[dict[str, Path], list[Path], list[str]]:
     for folder, name in folders.items():
         named[name if name not in named else f"{name} ({len(named)})"] = folder
     return named, list(dict.fromkeys(files)), list(dict.fromkeys(problems))
+
+
+def _not_joined(grid: GridFolder) -> list[Path]:
+    """Cells of a benchmark that are done, and of strategies whose blocks of seeds have not been joined yet."""
+    done = [cell for cell, s in grid.states.items() if s.state == "done"]
+    return [grid.cell(cell) for cell in done if not grid.merged(cell.group).exists()]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,12 @@
 """Worker processes that play environments, and what happens when one dies.
 
-Member k lives in worker k mod W for the whole run. The main process tells all workers what to do and then collects the
+A member lives in one worker for the whole run. The main process tells all workers what to do and then collects the
 answers in order, so that results do not depend on who is fast.
 """
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -29,15 +30,16 @@ class Workers:
     def __init__(self, make: Callable[[], Any], n_members: int, n_workers: int) -> None:
         if n_workers < 1:
             raise ConfigError(f"workers = {n_workers}: expected at least 1")
-        self.n_members = n_members
+        # Neighbours share a worker: they are of one seed, and one policy has to be sent for them.
+        cuts = [i * n_members // n_workers for i in range(n_workers + 1)]
+        self._members = [range(a, b) for a, b in itertools.pairwise(cuts)]
         self._connections: list[Connection] = []
         self._processes: list[Any] = []
         context = multiprocessing.get_context("spawn")  # a fork would copy JAX's threads in the middle of their work
         with _environment(dict.fromkeys(SINGLE_THREADED, "1")):
-            for i in range(n_workers):
+            for members in self._members:
                 here, there = context.Pipe()
-                members = list(range(i, n_members, n_workers))
-                process = context.Process(target=serve, args=(there, make, members), daemon=True)
+                process = context.Process(target=serve, args=(there, make, list(members)), daemon=True)
                 process.start()
                 there.close()
                 self._connections.append(here)
@@ -45,7 +47,7 @@ class Workers:
 
     def begin(self, tasks: Sequence[HostTask], actions: Sequence[Floats]) -> list[Floats]:
         """Every member starts its task and repeats the actions that were taken in it; their observations."""
-        return self._all("begin", [(tasks[k], actions[k]) for k in range(self.n_members)])
+        return self._all("begin", list(zip(tasks, actions, strict=True)))
 
     def play(self, actors: Sequence[Actor], jobs: Sequence[tuple[Any, ...]]) -> list[Steps]:
         """For each member: (number of its actor, tasks, steps, key, at random) -> its steps."""
@@ -84,16 +86,11 @@ class Workers:
             process.join()
 
     def _all(self, command: str, jobs: Sequence[Any], actors: Sequence[Actor] = ()) -> list[Any]:
-        n = len(self._connections)
-        for i in range(n):
-            own = {k: jobs[k] for k in range(i, self.n_members, n)}
+        for i, members in enumerate(self._members):
+            own = {k: jobs[k] for k in members}
             needed = {job[0] for job in own.values()} if actors else ()
             self._send(i, (command, own, {number: actors[number] for number in needed}))
-        answers: list[Any] = [None] * self.n_members
-        for i in range(n):
-            for k, answer in self._receive(i).items():
-                answers[k] = answer
-        return answers
+        return [answer for i in range(len(self._connections)) for answer in self._receive(i)]
 
     def _send(self, i: int, message: Any) -> None:
         try:
@@ -139,10 +136,10 @@ def serve(connection: Connection, make: Callable[[], Any], members: list[int]) -
             if command == "begin":
                 for k, (task, actions) in rest[0].items():
                     team[k].begin(task, actions)
-                answer = {k: team[k].obs for k in rest[0]}
+                answer = [team[k].obs for k in rest[0]]
             elif command == "play":
                 jobs, own = rest
-                answer = {k: team[k].play(own[number], *job) for k, (number, *job) in jobs.items()}
+                answer = [team[k].play(own[number], *job) for k, (number, *job) in jobs.items()]
             elif command == "actors":
                 actors, answer = rest[0], None
             else:
