@@ -51,9 +51,7 @@ def replace_old_demo(out: Path) -> None:
     """A demo may be repeated: what an earlier one wrote is removed, anything else is left alone."""
     if not out.exists():
         return
-    foreign = [
-        p.name for p in out.iterdir() if not (p.name in (*TEACHERS, "report.html", "report.md") or p.suffix == ".png")
-    ]
+    foreign = [p.name for p in out.iterdir() if not (p.name in (*TEACHERS, "report.html") or p.suffix == ".png")]
     if foreign:
         sys.exit(f"{out} holds files that no demo wrote ({', '.join(foreign[:3])}): choose another --out")
     shutil.rmtree(out)
