@@ -87,10 +87,9 @@ def cluster(env, cpus):
         env=env,
     ) as process:
         try:
-            for line in process.stdout:
-                if line.startswith("{"):
-                    break
-            yield Cluster(**json.loads(line))
+            said = next((line for line in process.stdout if line.startswith("{")), None)
+            assert said, "the nodes did not start: Ray gives each 30 seconds, so perhaps this machine is too busy"
+            yield Cluster(**json.loads(said))
         finally:
             process.stdin.close()
             process.wait(timeout=120)
