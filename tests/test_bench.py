@@ -147,7 +147,10 @@ def test_two_processes_cannot_work_in_one_folder(grid, tiny):
 def test_ctrl_c_says_how_to_go_on(tiny, tmp_path):
     command = [sys.executable, "-m", "procurl.cli", "bench", str(tiny), "--out", str(tmp_path / "o"), "--device", "cpu",
                "--steps", "100M", "--workers", "1"]  # fmt: skip
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
+    listen = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  # tests in the background may not
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=environment(), preexec_fn=listen
+    ) as process:  # fmt: skip
         assert "started: " in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
