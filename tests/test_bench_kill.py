@@ -22,15 +22,33 @@ SUITE = """
 settings = ["point-mass-1t"]
 teachers = ["iid", "procurl-unif"]
 seeds = 3
-steps = 400_000
+steps = 300_000
 block = 2
 """
 KILLS = 8
 
+# The command line, whose workers save themselves at every chance, and which says so when one reports.
+DRIVER = """
+import sys
+from procurl.bench import runner
+from procurl.bench.executors import LocalExecutor
+
+LocalExecutor.save_share = 1.0
+real = runner._Run.reported
+
+def reported(self, report):
+    real(self, report)
+    print("reported", report.steps, file=sys.stderr, flush=True)
+
+runner._Run.reported = reported
+from procurl.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
 
 def command(suite, out):
     options = ["--out", str(out), "--device", "cpu", "--workers", "2"]
-    return [sys.executable, "-m", "procurl.cli", "bench", str(suite), *options]
+    return [sys.executable, "-c", DRIVER, "bench", str(suite), *options]
 
 
 def children(pid):
@@ -72,12 +90,14 @@ def undisturbed(suite, tmp_path_factory):
 
 
 def random_moment(rng, process, early):
-    """Some time after the start (then it imports, or looks around), or after a cell began (then it may do anything)."""
+    """A while after the start (then it imports, or looks around), or after some reports (then it may do anything)."""
     if not early:
+        left = rng.randrange(3, 14)
         for line in process.stderr:
-            if line.startswith("started: "):
+            left -= line.startswith("reported")
+            if not left:
                 break
-    threading.Event().wait(rng.uniform(0.0, 3.0 if early else 6.0))
+    threading.Event().wait(rng.uniform(0.0, 3.0 if early else 0.5))
 
 
 def test_killed_at_random_moments_it_ends_with_the_same_files(suite, undisturbed, tmp_path):

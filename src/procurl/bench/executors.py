@@ -62,8 +62,10 @@ class Executor(Protocol):
 class LocalExecutor:
     """One process per cell at a time on each of `workers` places."""
 
-    def __init__(self, folder: GridFolder, device: str, workers: int | None = None, save_share: float = 0.02) -> None:
-        self.folder, self.device, self.save_share = folder, device, save_share
+    save_share = 0.02  # of a worker's time, for its checkpoints
+
+    def __init__(self, folder: GridFolder, device: str, workers: int | None = None) -> None:
+        self.folder, self.device = folder, device
         self.workers = workers or (1 if device == "gpu" else available_cores())
         self._waiting: deque[Cell] = deque()
         self._selector = selectors.DefaultSelector()

@@ -45,10 +45,11 @@ class ClusterError(ProcurlError, ConnectionError):
 class RayExecutor:
     """One task per cell, with one CPU, and one GPU where `device` says so."""
 
-    sent_every = 30.0  # seconds between two checkpoints on their way to us
+    save_share = 0.02  # of a worker's time, for its checkpoints
+    sent_every = 30.0  # seconds between two of them on their way to us
 
-    def __init__(self, folder: GridFolder, device: str, ray: Any, save_share: float = 0.02) -> None:
-        self.folder, self.device, self.save_share = folder, device, save_share
+    def __init__(self, folder: GridFolder, device: str, ray: Any) -> None:
+        self.folder, self.device = folder, device
         self._ray = ray  # see `connect`
         self._running: dict[Any, Cell] = {}
         resources = {"num_cpus": 1, "num_gpus": 1 if device == "gpu" else 0}

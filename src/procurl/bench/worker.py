@@ -30,7 +30,7 @@ class Job:
     cell: Cell
     folder: Path
     device: str
-    save_share: float = 0.02  # of the time, for checkpoints
+    save_share: float  # of the time, for checkpoints
 
     def to_json(self) -> str:
         return json.dumps({**vars(self), "cell": self.cell.to_json(), "folder": str(self.folder)})
