@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -36,9 +37,13 @@ block = 2
 """
 
 
+CACHE = tempfile.TemporaryDirectory(prefix="procurl-tests-")  # what one process has compiled, the next need not
+
+
 def environment():
-    """As on a user's command line: without the devices that the tests ask for."""
-    return {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_PLATFORMS")}
+    """As on a user's command line, without the devices that the tests ask for; with a cache of compiled programs."""
+    own = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_PLATFORMS")}
+    return {**own, "JAX_COMPILATION_CACHE_DIR": CACHE.name, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3"}
 
 
 def bench(*args, timeout=600):
@@ -287,6 +292,7 @@ def test_mistakes_in_a_suite_are_named(text, said, tmp_path):
     assert said in str(caught.value)
 
 
+@pytest.mark.slow
 def test_joined_blocks_are_the_run_of_all_seeds():
     parts = [run("iid", seeds=(0, 1)), run("iid", seeds=(2,))]
     whole, together = run("iid", seeds=3), joined(parts)

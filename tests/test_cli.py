@@ -175,7 +175,7 @@ def test_seed_ranges():
 
 def test_ambiguous_names_ask_for_the_section(monkeypatch):
     real = cli.option_tables
-    monkeypatch.setattr(cli, "option_tables", lambda s, t: {**real(s, t), "other": cli.PPO})
+    monkeypatch.setattr(cli, "option_tables", lambda s, t: {**real(s, t), "other": [cli.PPO]})
     with pytest.raises(ConfigError, match="not unique, expected ppo.lr or other.lr"):
         cli.sort_options(["lr=1"], "point-mass-1t", "iid")
 

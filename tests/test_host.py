@@ -167,16 +167,16 @@ def test_values_are_fitted_when_it_is_time_and_score_plr(space):
     assert np.asarray(carry.teacher.scored).any()
 
 
-@pytest.mark.parametrize("name", ["procurl-unif", "currot"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "procurl-unif",
+        *(pytest.param(t, marks=pytest.mark.slow) for t in ("currot", "gradient", "iid", "spdl", "target")),
+    ],
+)
 def test_other_strategies_train_too(space, name):
     result = run(space, teacher=name, seeds=(0,), steps=256)
     assert result.status == "finished" and (result.trace["started"] > 0).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["iid", "target", "spdl", "gradient"])
-def test_all_strategies_train(space, name):
-    assert run(space, teacher=name, seeds=(0,), steps=256).status == "finished"
 
 
 # --- a pool that is drawn anew ----------------------------------------------------------------------------------------

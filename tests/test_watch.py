@@ -60,7 +60,9 @@ def runs(tmp_path_factory):
     return {setting: run_of(setting, home / setting, **fields) for setting, fields in settings.items()}
 
 
-@pytest.mark.parametrize("setting", ["point-mass-2g", "maze-plane", "minigrid", "bipedal"])
+@pytest.mark.parametrize(
+    "setting", ["point-mass-2g", "maze-plane", "bipedal", pytest.param("minigrid", marks=pytest.mark.slow)]
+)
 def test_every_setting_can_be_watched(runs, setting, tmp_path):
     out = tmp_path / "new" / "a.gif"
     episodes = watch(runs[setting], out, frames=20)
