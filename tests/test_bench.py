@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -37,13 +36,9 @@ block = 2
 """
 
 
-CACHE = tempfile.TemporaryDirectory(prefix="procurl-tests-")  # what one process has compiled, the next need not
-
-
 def environment():
-    """As on a user's command line, without the devices that the tests ask for; with a cache of compiled programs."""
-    own = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_PLATFORMS")}
-    return {**own, "JAX_COMPILATION_CACHE_DIR": CACHE.name, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3"}
+    """As on a user's command line, without the devices that the tests ask for; their cache of programs stays."""
+    return {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_PLATFORMS")}
 
 
 def bench(*args, timeout=600):

@@ -61,7 +61,7 @@ def tiny_world(setting, teacher):
 
 IN_JAX = sorted(set(procurl.SETTINGS) - {"bipedal"})  # that one is in test_host.py
 PAIRS = [(s, t) for s in IN_JAX for t in sorted(procurl.TEACHERS)]
-FAST = [("point-mass-2g", teacher) for teacher in ("iid", "plr", "procurl-target")]
+FAST = [("point-mass-2g", teacher) for teacher in ("plr", "procurl-target")]
 FAST.append(("maze-plane", "procurl-target"))
 
 
