@@ -153,13 +153,16 @@ def at_home(tmp_path_factory):
 
 def test_without_an_address_it_is_a_cluster_of_ones_own_on_the_loopback_interface(at_home, tmp_path):
     suite, expected = at_home["tiny"]
-    with driver(suite, "--out", tmp_path / "out", "--workers", 2, env=environment()) as process:
+    env = environment() | {"RAY_ADDRESS": "127.0.0.1:1"}  # some other cluster is not asked
+    with driver(suite, "--out", tmp_path / "out", "--workers", 2, env=env) as process:
+        begun = []
         for line in process.stderr:
+            begun.append(line)
             if line.startswith("started: "):
                 break
         addresses = listening([process.pid, *descendants(process.pid)])
         status, said = finished(process)
-    assert status == 0, said
+    assert status == 0, "".join(begun) + said
     assert len(addresses) >= 4 and {a.rpartition(":")[0] for a in addresses} == {"127.0.0.1"}, addresses
     assert result_files(tmp_path / "out") == result_files(expected)
 

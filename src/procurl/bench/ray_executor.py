@@ -209,7 +209,9 @@ def connect(address: str | None, workers: int | None = None) -> Any:
         import ray
     except ImportError as error:
         raise MissingExtraError(f"--executor ray needs {error.name}: pip install 'procurl[ray]'") from error
-    options: dict[str, Any] = {"address": address} if address else {"num_cpus": workers, "include_dashboard": False}
+    # "local": without it, Ray would take any cluster that it finds on this machine or in RAY_ADDRESS.
+    alone = {"address": "local", "num_cpus": workers, "include_dashboard": False}
+    options: dict[str, Any] = {"address": address} if address else alone
     try:
         ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:
