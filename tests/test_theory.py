@@ -1,5 +1,10 @@
 """The paper's analysis, executed: each claim against autodiff, brute force or simulation, and the page made of them."""
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -7,7 +12,7 @@ from scipy import optimize
 from scipy.special import expit
 
 from procurl.errors import ConfigError
-from procurl.theory import library, rates
+from procurl.theory import comparison, figure, library, page, rates
 from procurl.theory.autodiff import alignments, value_gradients
 from procurl.theory.bandit import Bandit, random_bandit
 from procurl.theory.learner import (
@@ -21,6 +26,8 @@ from procurl.theory.learner import (
 )
 from procurl.theory.simulation import simulate, steps_to
 from procurl.theory.teachers import TEACHERS, Alignment, ProductRule, Softmax, TargetOnly, Uniform, product
+
+ROOT = Path(__file__).parent.parent
 
 
 def some_bandits(rewards=(0.05, 1.0)):
@@ -43,7 +50,7 @@ def runs(bandit):
     return {name: simulate(bandit, t, 3000, np.random.default_rng(1)) for name, t in TEACHERS.items()}
 
 
-# --- The twelve checks -------------------------------------------------------------------------------------------------
+# --- The twelve checks ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("eta", [1.0, 0.5, 3.0])
@@ -203,19 +210,9 @@ def test_10_peaks_of_growth():
         assert found == pytest.approx((best.x, -best.fun), abs=1e-5)
 
 
-def students(bandit, n=4):
-    """theta along a curriculum, from the start to a gap of 1e-3."""
-    theta, rng = np.zeros(bandit.psi.shape[1]), np.random.default_rng(0)
-    theta[0] = -2.0
-    for t in range(n * 30):
-        if t % 30 == 0:
-            yield theta
-        theta = expected_step(bandit, theta, Alignment().pick(bandit, theta, rng), 1.0, rng)
-
-
-def test_11_procurl_target_picks_what_the_product_rule_picks(bandit):
+def test_11_procurl_target_picks_what_the_product_rule_picks(bandit, runs):
     sharp, soft = (library.procurl_target(bandit, beta) for beta in (1e9, 130.0))
-    for theta in students(bandit):
+    for theta in runs["gradient alignment"].theta[[0, 30, 60, 90]]:
         score = product(bandit, theta)
         student = library.Student(bandit, theta)
         best = np.argmax(library.probabilities(sharp, student))
@@ -235,3 +232,144 @@ def test_12_mean_of_sampled_steps_is_the_gradient():
     error = steps.std(axis=0) / np.sqrt(n)
     assert (error > 0).all()
     assert (np.abs(steps.mean(axis=0) - eta * bandit.gradient(theta, 2)) < 4 * error).all()
+
+
+# --- Precision, the natural gradient, errors --------------------------------------------------------------------------
+
+
+def test_double_precision_stays_local(bandit):
+    theta = np.zeros(8)
+    assert value_gradients(bandit, theta).dtype == np.float64
+    assert jax.numpy.zeros(1).dtype == np.float32 and not jax.config.jax_enable_x64
+
+
+def test_the_gap_falls_below_what_a_difference_can_show(bandit):
+    theta = 100 * bandit.psi[bandit.target]
+    assert bandit.gap(theta, bandit.target) == pytest.approx(np.exp(-100.0), rel=1e-9)
+    assert bandit.potential(theta, bandit.target) == pytest.approx(np.exp(-100.0), rel=1e-9)
+    assert bandit.optimal_value(bandit.target) - bandit.value(theta, bandit.target) == 0.0
+    assert improvement_of_mean(bandit, theta, 1.0).max() > 0 and expected_improvement(bandit, theta, 1.0).max() > 0
+
+
+def test_the_natural_gradient_on_one_task_does_not_vanish():
+    for bandit, theta in some_bandits():
+        t = bandit.target
+        scores = np.stack([score(bandit, theta, t, a) for a in range(2)])
+        fisher = np.einsum("a,ai,aj->ij", bandit.policy(theta, t), scores, scores)
+        expected = bandit.reward[t] * bandit.psi[t] / (bandit.psi[t] @ bandit.psi[t])
+        np.testing.assert_allclose(np.linalg.pinv(fisher, rcond=1e-9) @ bandit.gradient(theta, t), expected, rtol=1e-6)
+
+
+def test_uniform_and_softmax_draw_what_they_say():
+    bandit, theta = list(some_bandits())[1]
+    rng = np.random.default_rng(0)
+    n = len(bandit.psi)
+    for teacher, expected in (
+        (Uniform(), np.full(n, 1 / n)),
+        (Softmax(300.0), Softmax(300.0).probabilities(bandit, theta)),
+    ):
+        counts = np.bincount([teacher.pick(bandit, theta, rng) for _ in range(20_000)], minlength=n)
+        error = np.sqrt(expected * (1 - expected) / 20_000)
+        assert (np.abs(counts / 20_000 - expected) <= 4 * error + 1e-9).all()
+    assert Softmax(300.0).probabilities(bandit, theta).max() > 2 / n, "or the test could not tell the two apart"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"features": np.zeros((4, 3, 2))}, "2 actions"),
+        ({"reward": np.ones(3)}, "expected one each"),
+        ({"features": np.full((4, 2, 2), np.nan)}, "NaN"),
+        ({"optimal": np.full(4, 2)}, "0 and 1"),
+        ({"reward": np.zeros(4)}, "can be earned"),
+        ({"target": 4}, "between 0 and 3"),
+    ],
+)
+def test_a_bandit_that_makes_no_sense_is_an_error(change, message):
+    fields = {"features": np.zeros((4, 2, 2)), "optimal": np.zeros(4, int), "reward": np.ones(4), "target": 0}
+    with pytest.raises(ConfigError, match=message):
+        Bandit(**{**fields, **change})
+
+
+def test_numbers_that_make_no_sense_are_errors(bandit):
+    with pytest.raises(ConfigError, match="0 steps"):
+        simulate(bandit, TargetOnly(), 0, np.random.default_rng(0))
+    with pytest.raises(ConfigError, match="0 seeds"):
+        comparison.compare(seeds=0)
+    with pytest.raises(ConfigError, match="0 < beta < 1"):
+        rates.stated_steps(1.0, 0.1, 1.0)
+    with pytest.raises(ConfigError, match="at least one of each"):
+        random_bandit(np.random.default_rng(0), n_tasks=0)
+
+
+# --- The page, its figures and the command ---------------------------------------------------------------------------
+
+
+def test_numbers_are_written_short():
+    given = [0.8807970, 0.0123, 1.76e-3, 5.6e-10, 1022.4, 1e-16, 0.0, -1.0234, 0.2239]
+    written = [comparison.number(x) for x in given]
+    assert written == ["0.88", "0.012", "1.8e-3", "5.6e-10", "1022", "1.0e-16", "0", "-1.0", "0.22"]
+
+
+def test_the_page_and_its_figures_are_what_the_code_makes(tmp_path):
+    (tmp_path / "docs").mkdir()
+    made = page.write(tmp_path / "docs/theory.md")
+    assert made[0].read_text() == (ROOT / "docs/theory.md").read_text()
+    assert len(made) == 3
+    for picture in made[1:]:
+        fresh, kept = (figure.carried(p) for p in (picture, ROOT / "docs/images" / picture.name))
+        assert len(fresh) == len(kept) > 3 and sum(map(len, fresh)) > 500
+        for a, b in zip(fresh, kept, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-3, err_msg=picture.name)
+
+
+def test_the_text_of_the_page_has_no_number_of_its_own():
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.template(), flags=re.DOTALL)
+    assert not re.search(r"\d\.\d|\de-\d", text)
+    for known in (r"\$\$.*?\$\$", r"\$[^$]*\$", r"\{\{\w+\}\}", "(Proposition|Theorem) 1", "float32"):
+        text = re.sub(known, "", text, flags=re.DOTALL)
+    assert not re.search(r"\d", text)
+
+
+def test_a_fact_too_many_or_too_few_is_an_error():
+    assert page.filled("{{a}} and {{b}}", {"a": "1", "b": "2"}) == "1 and 2"
+    for facts in ({"a": "1"}, {"a": "1", "b": "2", "c": "3"}):
+        with pytest.raises(page.PageError, match="expected the same names"):
+            page.filled("{{a}} and {{b}}", facts)
+
+
+def test_a_picture_carries_what_it_shows(tmp_path):
+    compared = comparison.compare(seeds=3, steps=40)
+    path = figure.save(figure.overview(compared), tmp_path / "a.png")
+    numbers = figure.carried(path)
+    curves = [np.reshape(x, (-1, 2)) for x in numbers]
+    t = figure.moments(40)
+    for name in TEACHERS:
+        expected = np.stack([t, np.median(compared.gaps(name), axis=0)[t]], axis=1)
+        assert any(c.shape == expected.shape and np.allclose(c, expected, rtol=1e-3) for c in curves), name
+    run = compared.runs["gradient alignment"][0]
+    assert any(np.allclose(c[0], (run.difficulty[0], run.correlation[0]), rtol=1e-3) for c in curves)
+
+
+def test_the_command_prints_a_table_and_writes_two_figures(tmp_path):
+    command = [sys.executable, "-m", "procurl.cli", "theory"]
+    done = subprocess.run(
+        [*command, "--seeds", "2", "--steps", "120", "--out", str(tmp_path / "new")],
+        capture_output=True, text=True, timeout=400,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in done.stdout.splitlines() if "|" in line}
+    assert set(TEACHERS) < set(rows) and rows["uniform"][-1].strip() == "over 120"
+    assert float(rows["gradient alignment"][3]) < float(rows["target only"][3]) < float(rows["uniform"][3])
+    picks = re.search(r"large beta: (\d+); of the product rule: (\d+)\.", done.stdout)
+    assert picks[1] == picks[2]
+    assert {p.name for p in (tmp_path / "new").iterdir()} == {"theory.png", "theory-rates.png"}
+    done = subprocess.run([*command, "--page", "x.md", "--seeds", "2"], capture_output=True, text=True, timeout=400)
+    assert done.returncode == 1 and "--page: expected without" in done.stderr
+
+
+def test_the_page_s_python_runs_as_printed(tmp_path):
+    code = re.search(r"```python\n(.*?)```", (ROOT / "docs/theory.md").read_text(), re.DOTALL)[1]
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("[") == 2

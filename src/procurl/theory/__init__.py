@@ -2,7 +2,8 @@
 
 A student learns by REINFORCE in a contextual bandit that is small enough for exact formulas. Read in this order:
 `bandit` (the setting of Proposition 1), `learner` (REINFORCE), `teachers` (who picks the next task), `simulation`
-(both together), `rates` (Theorem 1), `library` (ProCuRL-Target itself in this bandit), `page` (what docs/theory.md says).
+(both together), `rates` (Theorem 1), `library` (ProCuRL-Target itself in this bandit), `comparison` and `figure` (what
+`procurl theory` shows), `page` (docs/theory.md, filled with numbers).
 
 All of it is NumPy in double precision; JAX's flag for it is set in a local context where gradients are checked
 (`autodiff`), and never globally.

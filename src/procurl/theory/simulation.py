@@ -20,10 +20,15 @@ class Run(NamedTuple):
 
     gap: Floats  # f64[T + 1]  V* - V of the target
     value: Floats  # f64[T + 1]  V of the target
-    norm: Floats  # f64[T + 1]  |theta|
+    theta: Floats  # f64[T + 1, d]
     picks: NDArray[np.int64]  # i64[T]
     difficulty: Floats  # f64[T]  1 - V / V* of the picked task, before the step
     correlation: Floats  # f64[T]  <psi(picked), psi(target)>
+
+    @property
+    def norm(self) -> Floats:
+        """|theta|, f64[T + 1]"""
+        return np.linalg.norm(self.theta, axis=1)
 
 
 def simulate(
@@ -41,19 +46,15 @@ def simulate(
         raise ConfigError(f"simulate: {steps} steps, expected at least one")
     step_size = step_size or Constant()
     target = bandit.psi[bandit.target]
-    theta = start * target / (target @ target)
-    gap, value, norm = np.empty(steps + 1), np.empty(steps + 1), np.empty(steps + 1)
+    theta = np.empty((steps + 1, target.size))
+    theta[0] = start * target / (target @ target)
     picks, difficulty = np.empty(steps, np.int64), np.empty(steps)
-    for t in range(steps + 1):
-        gap[t] = bandit.gap(theta, bandit.target)
-        value[t] = bandit.value(theta, bandit.target)
-        norm[t] = np.linalg.norm(theta)
-        if t == steps:
-            break
-        task = teacher.pick(bandit, theta, rng)
-        picks[t], difficulty[t] = task, bandit.gap(theta, task) / bandit.reward[task]
-        theta = learner(bandit, theta, task, step_size(bandit, theta, task), rng)
-    return Run(gap, value, norm, picks, difficulty, bandit.correlation[picks])
+    for t in range(steps):
+        task = teacher.pick(bandit, theta[t], rng)
+        picks[t], difficulty[t] = task, bandit.gap(theta[t], task) / bandit.reward[task]
+        theta[t + 1] = learner(bandit, theta[t], task, step_size(bandit, theta[t], task), rng)
+    gap, value = (np.array([of(x, bandit.target) for x in theta]) for of in (bandit.gap, bandit.value))
+    return Run(gap, value, theta, picks, difficulty, bandit.correlation[picks])
 
 
 def steps_to(gap: Floats, epsilon: float) -> float:
