@@ -45,10 +45,9 @@ class Student:
 
 def watched(teacher: ProCuRLTarget, student: Student) -> Any:
     """The teacher's state after it has asked for the student's values. It does not look at episodes."""
-    k_begin, k_pick, k_play, k_watch = jax.random.split(jax.random.key(0), 4)
-    state = teacher.init(k_begin)
-    episodes = imagined_episodes(k_play, teacher.propose(state, k_pick, 1))
-    return teacher.observe(state, k_watch, episodes, student)
+    k_begin, k_play, k_watch = jax.random.split(jax.random.key(0), 3)
+    episodes = imagined_episodes(k_play, jax.tree.map(lambda x: x[:8], teacher.space.pool))
+    return teacher.observe(teacher.init(k_begin), k_watch, episodes, student)
 
 
 def probabilities(teacher: ProCuRLTarget, student: Student) -> Floats:

@@ -260,7 +260,7 @@ def _percent(share: float) -> str:
 
 def _at_most(error: float) -> str:
     """A power of ten above the error, of few: what is left over from rounding differs between machines."""
-    for limit in (1e-12, 1e-9, 1e-6, 1e-3):
+    for limit in (1e-12, 1e-5, 1e-3):
         if error < limit:
             return number(limit, 1)
     raise PageError(f"an error of {error}: expected less than 1e-3, the page speaks of agreement")
