@@ -62,7 +62,9 @@ def repeated(teacher: Teacher, seeds: Sequence[int], steps: int, **options: Any)
 def until_vanished(run: Run) -> Run:
     """The run as far as its gap is at least 1e-16."""
     n = int(min(steps_to(run.gap, VANISHED), len(run.gap)))
-    return Run(*(x[:n] for x in run[:3]), *(x[: n - 1] for x in run[3:]))
+    return Run(
+        run.gap[:n], run.value[:n], run.theta[:n], run.picks[: n - 1], run.difficulty[: n - 1], run.correlation[: n - 1]
+    )
 
 
 def table(comparison: Comparison) -> str:

@@ -96,7 +96,7 @@ def _proposition() -> Facts:
     """Closed form and automatic differentiation, and the stray factor."""
     low, high, eta = 0.1, 1.0, 0.5
     bandit, luck = bandit_and_luck(0, rewards=(low, high))
-    theta = luck.normal(size=bandit.psi.shape[1])
+    theta = luck.normal(size=(bandit.psi.shape[1],))
     found, stated = autodiff.alignments(bandit, theta), product(bandit, theta)
     task = int(np.argmax(stated))
     return {
