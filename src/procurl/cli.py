@@ -1,4 +1,4 @@
-"""The command line: `procurl list | train | resume | bench | evaluate | plot | report | watch`.
+"""The command line: `procurl list | train | resume | bench | evaluate | plot | report | watch | theory`.
 
 Strings become objects here, once. Nothing on the way to a help text imports JAX; `train` first tells XLA which
 processors to use and imports it then.
@@ -137,6 +137,13 @@ def build_parser() -> argparse.ArgumentParser:
     command.add_argument("--frames", type=int, default=240, help="at most (default 240); steps are left out beyond")
     command.add_argument("--fps", type=float, help="frames per second (default: the environment's own)")
     command.set_defaults(run=run_watch)
+
+    command = commands.add_parser("theory", help="the paper's analysis, run: teachers in its contextual bandit")
+    command.add_argument("--seeds", type=int, metavar="N", help="random bandits (default 10)")
+    command.add_argument("--steps", type=step_count, metavar="N", help="of the student (default 3000)")
+    command.add_argument("--out", type=Path, metavar="DIR", help="where the figures go (default .)")
+    command.add_argument("--page", type=Path, metavar="FILE", help="write docs/theory.md instead, with its figures")
+    command.set_defaults(run=run_theory)
     return parser
 
 
@@ -344,6 +351,17 @@ def run_watch(args: argparse.Namespace) -> None:
         how = "success" if e.success else "no success"
         print(f"{e.chosen.origin} ({e.about}): {e.steps} steps, return {e.ret:.3f}, {how}")
     print(f"wrote {out} ({out.stat().st_size:,} bytes)")
+
+
+def run_theory(args: argparse.Namespace) -> None:
+    from procurl.devices import use_cores
+
+    use_cores(1, device="cpu")
+    try:
+        from procurl.theory import command
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"the figures need {error.name}: pip install 'procurl[report]'") from error
+    command.run(args)
 
 
 def context_numbers(text: str) -> list[float]:
