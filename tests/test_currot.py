@@ -258,6 +258,7 @@ def wasserstein(a, b):
     return np.sqrt(cost[linear_sum_assignment(cost)].mean())
 
 
+@pytest.mark.slow
 def test_where_everything_is_solved_the_cloud_reaches_the_target_on_the_shortest_way():
     teacher = world()  # the target is the point (1, 2)
     start = np.asarray(teacher.init(jax.random.key(0)).particles)

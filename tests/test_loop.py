@@ -80,7 +80,7 @@ def only(result, row):
     )
 
 
-@pytest.mark.parametrize("teacher", fast("procurl-target"))
+@pytest.mark.parametrize("teacher", fast("iid"))
 def test_a_seed_alone_equals_the_seed_in_company(teacher):
     """Over two devices with padding: five seeds, of which the last is also run alone."""
     assert_same_up_to_rounding(only(run(teacher, seeds=range(3, 8)), 4), run(teacher, seeds=[7]))
@@ -269,6 +269,7 @@ def test_bad_settings_are_refused(make, message):
         make()
 
 
+@pytest.mark.slow  # test_cli.py has a fast one
 def test_ctrl_c_keeps_what_was_done(tmp_path):
     """A real SIGINT to a real process in the middle of training."""
     script = textwrap.dedent(

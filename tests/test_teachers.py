@@ -277,7 +277,11 @@ def test_every_teacher_keeps_the_contract(name, setting):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "currot" else n for n in sorted(procurl.TEACHERS)]
+    "name",
+    [
+        n if n in ("iid", "plr", "procurl-target", "target") else pytest.param(n, marks=pytest.mark.slow)
+        for n in sorted(procurl.TEACHERS)
+    ],
 )
 def test_contract_holds_for_degenerate_pools(name):
     for n_pool, identical in ((1, True), (5, True), (3, False)):

@@ -274,6 +274,7 @@ def test_where_logs_go(tmp_path):
     assert tracking.default_folder(None, "maze, iid").name.startswith("maze-iid-2")
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path, capsys, monkeypatch):
     """Real processes, no account and no terminal; the second one goes on with the first one's run."""
     home = tmp_path / "home"
