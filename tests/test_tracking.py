@@ -139,6 +139,7 @@ def test_a_resumed_run_has_every_point_once_in_tensorboard(tmp_path, undisturbed
     np.testing.assert_array_equal(result.task_ret, undisturbed.task_ret)
 
 
+@pytest.mark.slow  # on a busy machine W&B's own process is at times too late
 def test_a_resumed_run_has_every_point_once_in_wandb(tmp_path, undisturbed):
     config = {"seeds": [3, 8], "steps": 8192}
 
@@ -183,6 +184,7 @@ def test_a_full_disk_ends_the_log_and_not_the_run(tmp_path, caplog, undisturbed)
     assert [step for step, _ in events(tmp_path / "logs/seed-3")["target/return"]] == [2048, 4096]
 
 
+@pytest.mark.slow  # on a busy machine W&B's own process is at times too late
 def test_an_error_of_wandb_ends_the_log_and_not_the_run(tmp_path, caplog, monkeypatch, undisturbed):
     import wandb
 
@@ -202,6 +204,7 @@ def report(seed, steps, ret=0.5):
     return Progress(steps, 1000, np.float32([ret]), 100.0, 1.0, None, seeds=(seed,))
 
 
+@pytest.mark.slow  # on a busy machine W&B's own process is at times too late
 def test_seeds_that_are_trained_one_after_the_other(tmp_path):
     """As Stable-Baselines3's are: each begins at step 0 again, and a mean over seeds is not known meanwhile."""
     reports = [report(seed, steps, seed / 10) for seed in (3, 8) for steps in (500, 1000)]
@@ -240,6 +243,7 @@ def test_a_missing_package_names_the_extra(package, make, tmp_path, monkeypatch)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow  # on a busy machine W&B's own process is at times too late
 def test_logs_that_cannot_begin(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="cannot use .* for TensorBoard"):
