@@ -79,7 +79,8 @@ class ReturnRegressor:
         seed: int = 0,
     ) -> None:
         first = every if first is None else first
-        if min(epochs, batch_size, *hidden) < 1 or min(every or 5, first or 5) < 5 or not lr > 0:
+        fewest = min(n for n in (every, first, 5) if n is not None)
+        if min(epochs, batch_size, *hidden) < 1 or fewest < 5 or not lr > 0:
             raise ConfigError(
                 f"every = {every}, first = {first}, hidden = {hidden}, epochs = {epochs}, batch_size = {batch_size}, "
                 f"lr = {lr}: expected positive numbers, and at least 5 episodes for a fit"
