@@ -60,7 +60,7 @@ def rebuilt(description: dict[str, Any]) -> tuple[Env | HostEnv, Teacher, Config
     """The inverse of `describe`, for settings and teachers of this package; refused if the outcome would differ."""
     from procurl.envs import make
     from procurl.teachers import TEACHERS
-    from procurl.teachers.base import Redrawn
+    from procurl.teachers.base import redrawn
 
     classes = {cls.__name__: cls for cls in TEACHERS.values()}
     if not description["setting"] or description["teacher"]["class"] not in classes:
@@ -73,9 +73,7 @@ def rebuilt(description: dict[str, Any]) -> tuple[Env | HostEnv, Teacher, Config
     functions = {f.name for f in dataclasses.fields(teacher_class) if "help" not in f.metadata}
     fields = {k: v for k, v in _without_class(description["teacher"]).items() if k not in functions}
     redraw_every = fields.pop("redraw_every", None)
-    teacher: Teacher = teacher_class(space, **fields)
-    if redraw_every is not None:
-        teacher = Redrawn(teacher, redraw_every)
+    teacher = redrawn(teacher_class(space, **fields), redraw_every)
     config = _config(description["config"])
     again = describe(env, teacher, config, tuple(description["seeds"]), description["steps"])
     if again != description:
@@ -130,7 +128,9 @@ def _fields(thing: Any) -> dict[str, Any]:
 
 def _teacher_fields(teacher: Any) -> dict[str, Any]:
     """A strategy's fields; one that redraws its pool is that strategy, with one more."""
-    if hasattr(teacher, "teacher"):
+    from procurl.teachers.base import Redrawn
+
+    if isinstance(teacher, Redrawn):
         return {**_fields(teacher.teacher), "redraw_every": teacher.redraw_every}
     return _fields(teacher)
 

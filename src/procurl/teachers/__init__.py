@@ -7,7 +7,7 @@ from typing import Any
 from procurl.config import checked_fields
 from procurl.errors import ConfigError, unknown_name
 from procurl.presets import teacher_preset
-from procurl.teachers.base import Redrawn
+from procurl.teachers.base import redrawn
 from procurl.teachers.currot import CURROT
 from procurl.teachers.gradient import GRADIENT
 from procurl.teachers.iid import IID, Target
@@ -44,10 +44,8 @@ def make_teacher(
     redraw_every = fields.pop("redraw_every", None)
     checked_fields(TEACHERS[name], {k: v for k, v in overrides.items() if k != "redraw_every"})
     teacher: Teacher = TEACHERS[name](space, **fields)
-    if redraw_every is None:
-        return teacher
-    if name not in FORGETFUL:
+    if redraw_every is not None and name not in FORGETFUL:
         raise ConfigError(
             f"redraw_every = {redraw_every}: {name} remembers its tasks; a new pool is for {', '.join(FORGETFUL)}"
         )
-    return Redrawn(teacher, redraw_every)
+    return redrawn(teacher, redraw_every)

@@ -7,8 +7,9 @@ a state of their own (PLR, CURROT, GRADIENT) implement the three methods of `pro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,8 @@ from jax import Array
 from procurl.config import check_lower_bounds, param
 from procurl.errors import ConfigError
 from procurl.types import Critic, Episodes, Task, TaskSpace
+
+State = TypeVar("State")
 
 
 class PoolState(NamedTuple):
@@ -80,19 +83,33 @@ class Redrawn:
 
     def observe(self, state: RedrawnState, key: Array, episodes: Episodes, critic: Critic) -> RedrawnState:
         k_watch, k_pool, k_begin = jax.random.split(key, 3)
-        steps = state.steps + jnp.sum(episodes.steps, dtype=jnp.int32)
-        due = steps >= self.redraw_every
-        fresh = jax.random.uniform(k_pool, state.context.shape, minval=self.space.low, maxval=self.space.high)
-        context = jnp.where(due, fresh, state.context)
-        teacher = self._over(context)
-        inner = jax.tree.map(lambda new, old: jnp.where(due, new, old), teacher.init(k_begin), state.inner)
-        inner = teacher.observe(inner, k_watch, episodes, critic)
-        return RedrawnState(inner, context, jnp.where(due, 0, steps), state.is_first & ~due)
+        state = state._replace(steps=state.steps + jnp.sum(episodes.steps, dtype=jnp.int32))
+        state = once_if(state.steps >= self.redraw_every, lambda _: self._anew(k_pool, k_begin), state)
+        return state._replace(inner=self._over(state.context).observe(state.inner, k_watch, episodes, critic))
+
+    def _anew(self, k_pool: Array, k_begin: Array) -> RedrawnState:
+        shape = self.space.pool.context.shape
+        context = jax.random.uniform(k_pool, shape, minval=self.space.low, maxval=self.space.high)
+        return RedrawnState(self._over(context).init(k_begin), context, jnp.int32(0), jnp.bool_(False))
 
     def _over(self, context: Array) -> Any:
         """The strategy with another pool."""
         pool = self.space.pool._replace(context=context)
         return replace(self.teacher, space=replace(self.space, pool=pool))
+
+
+def redrawn(teacher: Any, every: int | None) -> Any:
+    """The strategy itself, or with a new pool every so many steps."""
+    return teacher if every is None else Redrawn(teacher, every)
+
+
+def once_if(due: Array, update: Callable[[State], State], state: State) -> State:
+    """`update(state)` if it is due. Unlike `lax.cond`, nothing is computed under `vmap` where it is due for no seed."""
+
+    def step(carry: tuple[Array, State]) -> tuple[Array, State]:
+        return jnp.bool_(False), update(carry[1])
+
+    return jax.lax.while_loop(lambda carry: carry[0], step, (due, state))[1]
 
 
 def cumulative(log_weights: Array) -> Array:

@@ -9,7 +9,6 @@ estimated from the returns of finished episodes; the critic is not asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from jax import Array
 
 from procurl.config import check_lower_bounds, param
 from procurl.errors import ConfigError
+from procurl.teachers.base import once_if
 from procurl.teachers.nadaraya_watson import estimate, estimate_around
 from procurl.teachers.success_buffer import Pairs, absorb, latest, no_pairs, remember, search_samples
 from procurl.teachers.transport import assign, squared_distances
@@ -157,15 +157,6 @@ class CURROT:
         choice = jnp.where(jnp.any(good, axis=1), nearest, jnp.argmax(value, axis=1))  # argmax: staying wins a tie
         best = jnp.take_along_axis(places, choice[:, None, None], axis=1)[:, 0]
         return jnp.where(free[:, None], straight, jnp.zeros_like(best).at[blocked_first].set(best))
-
-
-def once_if(due: Array, update: Callable[[CurrotState], CurrotState], state: CurrotState) -> CurrotState:
-    """`update(state)` if it is due. Unlike `lax.cond`, nothing is computed under `vmap` where it is due for no seed."""
-
-    def step(carry: tuple[Array, CurrotState]) -> tuple[Array, CurrotState]:
-        return jnp.bool_(False), update(carry[1])
-
-    return jax.lax.while_loop(lambda carry: carry[0], step, (due, state))[1]
 
 
 def candidates(key: Array, particles: Array, aim: Array, valid: Array, radius: Array, n: int) -> tuple[Array, Array]:
