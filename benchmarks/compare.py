@@ -27,7 +27,7 @@ import procurl
 from procurl import presets
 from procurl.bench.stats import bootstrap_difference, mean_and_error
 from procurl.cli import step_count
-from procurl.result import Result
+from procurl.result import Result, load_result, steps_per_iteration
 
 SEEDS_DRAWN = 8  # whose contexts are kept for the curriculum pictures
 SPEEDS = ("steps_per_second", "compile_seconds", "wall_seconds")
@@ -105,8 +105,7 @@ def compare(setting: str, args: argparse.Namespace) -> None:
         folder = args.runs and args.runs / f"{args.name}-{setting}-{name.replace(':', '-')}"
         with ProgressLine(f"{setting} {name}") as progress:
             result = procurl.train(env, teacher, config, seeds=n_seeds, steps=steps, out=folder, callback=progress)
-        summary |= {"steps": result.steps.tolist(), "provenance": result.provenance, "space": result.config["space"]}
-        summary["n_steps"] = config.student.n_steps
+        summary |= about(result)
         summary["teachers"][name] = row(result) | {"wall_seconds": round(time.perf_counter() - began, 1)}
         arrays |= {f"{name}/{k}": v for k, v in small_trace(result).items()}
         arrays["held_out"] = result.held_out["context"]
@@ -140,7 +139,6 @@ def merge(stem: str, folders: list[Path], out: Path) -> None:
 def record(stem: str, setting: str, folders: list[Path], out: Path) -> None:
     """The files of runs that were made by `procurl train`, finished or cut short, with pictures of all of them."""
     from procurl.bench import figures
-    from procurl.result import load_result, steps_per_iteration
 
     results = {folder.name: load_result(folder) for folder in folders}
     first = next(iter(results.values()))
@@ -152,8 +150,7 @@ def record(stem: str, setting: str, folders: list[Path], out: Path) -> None:
             )
     summary = {
         "setting": setting, "student": "paper", "seeds": len(first.seeds), "date": first.timing["began"][:10],
-        "steps": first.steps.tolist(), "provenance": first.provenance, "space": first.config["space"],
-        "n_steps": steps_per_iteration(first.config),
+        **about(first),
         "teachers": {name: row(r) | {"status": r.status} for name, r in results.items()},
     }  # fmt: skip
     arrays = {f"{name}/{k}": v for name, r in results.items() for k, v in small_trace(r).items()}
@@ -163,6 +160,12 @@ def record(stem: str, setting: str, folders: list[Path], out: Path) -> None:
     for picture in figures.save_all(list(results.values()), out):
         picture.rename(out / picture.name.replace(setting, stem, 1))
     print(table(summary))
+
+
+def about(result: Result) -> dict:
+    """What the strategies of a comparison have in common."""
+    common = {"steps": result.steps.tolist(), "provenance": result.provenance, "space": result.config["space"]}
+    return common | {"n_steps": steps_per_iteration(result.config)}
 
 
 def row(result: Result) -> dict:

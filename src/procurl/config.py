@@ -12,6 +12,8 @@ from typing import Any
 
 from procurl.errors import ConfigError, unknown_name
 
+LOG_STD = (-20.0, 2.0)  # SAC's policy keeps the logarithm of its spread within this
+
 
 def param(default: Any, help: str, *, static: bool = False, at_least: float | None = None) -> Any:
     """A documented field. `static` marks what shapes the compiled program (for dataclasses that are pytrees)."""

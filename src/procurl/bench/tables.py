@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -55,13 +54,12 @@ def evaluate_run(result: Result, episodes: int, deterministic: bool) -> str:
 def _played_on_host(env: HostEnv, result: Result, tasks: Task, episodes: int) -> Scores:
     """The same for students that play in processes of their own."""
     from procurl.devices import available_cores
-    from procurl.host.engine import score
+    from procurl.host.engine import apart, score
     from procurl.host.workers import Workers
 
-    layers = actors(result.params)
-    each: list[Any] = [jax.tree.map(lambda x, s=s: x[s], layers) for s in range(len(result.seeds))]
+    students = apart(actors(result.params), len(result.seeds))
     with closing(Workers(env.maker(), 0, available_cores())) as workers:
-        return score(workers, each, jax.tree.map(np.asarray, tasks), episodes)
+        return score(workers, students, jax.tree.map(np.asarray, tasks), episodes)
 
 
 def comparison(results: dict[str, Result]) -> str:

@@ -172,8 +172,7 @@ class HostEngine:
         return self.seeds.to_host(carry.learner.student.networks)._asdict()
 
     def _actors(self, learner: Learner) -> list[Actor]:
-        actors = self.seeds.to_host(learner.student.networks.actor)
-        return [_of_seed(actors, s) for s in range(self.seeds.n)]
+        return apart(self.seeds.to_host(learner.student.networks.actor), self.seeds.n)
 
     # --- checkpoints ---
 
@@ -233,6 +232,11 @@ class HostEngine:
     def _regressors(self) -> tuple[ReturnRegressor, ...]:
         """As in the paper's released code: raw contexts and returns, fitted from time to time."""
         return tuple(ReturnRegressor(self.teacher.space, every=None, scale=False, seed=seed) for seed in self.numbers)
+
+
+def apart(tree: Any, n_seeds: int) -> list[Any]:
+    """The trees of single seeds out of one with an axis for them."""
+    return [_of_seed(tree, s) for s in range(n_seeds)]
 
 
 def score(workers: Workers, actors: list[Actor], held_out: Any, repeats: int) -> Scores:

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from procurl.config import LOG_STD
 from procurl.integrations.tasks import HostTask
 
 Floats = NDArray[np.float32]
 Actor = list[dict[str, Floats]]  # layers of weights "w" and biases "b"; the last gives mean and log-std
-LOG_STD = (-20.0, 2.0)  # as in students/sac.py
 
 
 class Steps(NamedTuple):

@@ -14,12 +14,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from procurl.config import SAC
+from procurl.config import LOG_STD, SAC
 from procurl.students import adam, nets, replay
 from procurl.students.replay import Replay, Transitions
 
 EPS = 1e-8  # torch's Adam
-LOG_STD = (-20.0, 2.0)  # the policy's log-std is clipped to this
 
 Layers = list[dict[str, Array]]
 
