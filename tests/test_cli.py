@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import procurl
-from procurl import cli
+from procurl import cli, options
 from procurl.errors import ConfigError
 
 TINY = [
@@ -174,10 +174,10 @@ def test_seed_ranges():
 
 
 def test_ambiguous_names_ask_for_the_section(monkeypatch):
-    real = cli.option_tables
-    monkeypatch.setattr(cli, "option_tables", lambda s, t: {**real(s, t), "other": [cli.PPO]})
+    real = options.option_tables
+    monkeypatch.setattr(options, "option_tables", lambda s, t: {**real(s, t), "other": [procurl.PPO]})
     with pytest.raises(ConfigError, match="not unique, expected ppo.lr or other.lr"):
-        cli.sort_options(["lr=1"], "point-mass-1t", "iid")
+        options.sort_options(["lr=1"], "point-mass-1t", "iid")
 
 
 def test_the_progress_line_redraws_on_a_terminal(monkeypatch):

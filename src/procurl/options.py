@@ -1,0 +1,109 @@
+"""What `--set NAME=VALUE` can change: the documented fields of student, loop, teacher and environment.
+
+The help text is made of these fields, and a value is read as the type that its field declares.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+from procurl import presets
+from procurl.config import PPO, SAC, Config
+from procurl.errors import ConfigError, unknown_name
+
+
+def option_tables(setting: str, teacher: str) -> dict[str, list[type]]:
+    """The documented dataclasses whose fields --set can change."""
+    from procurl.envs import SETTINGS
+    from procurl.teachers import FORGETFUL, TEACHERS
+    from procurl.teachers.base import Redrawn
+
+    student = type(presets.named_setting(setting).config.student)
+    return {
+        "teacher": [TEACHERS[teacher], *([Redrawn] if teacher in FORGETFUL else [])],
+        "env": [SETTINGS[setting][0]],
+        section_of(student): [student],
+        "run": [Config],
+    }
+
+
+def section_of(student: type) -> str:
+    return student.__name__.lower()
+
+
+def sort_options(assignments: list[str], setting: str, teacher: str) -> dict[str, dict[str, Any]]:
+    """NAME=VALUE pairs -> values by section. A name may leave its section out where that is unique."""
+    tables = option_tables(setting, teacher)
+    known = {(section, f.name): f for section, classes in tables.items() for cls in classes for f in documented(cls)}
+    sorted_options: dict[str, dict[str, Any]] = {section: {} for section in tables}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {assignment}: expected NAME=VALUE, e.g. teacher.beta=130")
+        matches = [key for key in known if name in (key[1], ".".join(key))]
+        if not matches:
+            raise unknown_name("option", name, [".".join(key) for key in known], also=[key[1] for key in known])
+        if len(matches) > 1:
+            choices = " or ".join(".".join(key) for key in matches)
+            raise ConfigError(f"--set {name}: not unique, expected {choices}")
+        section, field_name = matches[0]
+        sorted_options[section][field_name] = parse_value(name, text, known[matches[0]].type)
+    return sorted_options
+
+
+def documented(cls: type) -> list[dataclasses.Field[Any]]:
+    return [f for f in dataclasses.fields(cls) if "help" in f.metadata]
+
+
+def parse_value(name: str, text: str, kind: Any) -> Any:
+    """A value as written on the command line, of the type its field declares."""
+    kind = str(kind)
+    try:
+        if text == "None" and "None" in kind:
+            return None
+        if kind == "bool":
+            return {"true": True, "false": False}[text.lower()]
+        if kind.startswith("tuple[int"):
+            return tuple(int(x) for x in text.strip("()[]").split(",") if x.strip())
+        if kind.startswith("int"):
+            return int(text)
+        if kind.startswith("float"):
+            return float(text)
+        if kind.startswith("Literal"):
+            choices = re.findall(r"\"(.*?)\"|'(.*?)'", kind)
+            if text not in [a or b for a, b in choices]:
+                raise ValueError
+            return text
+    except (ValueError, KeyError):
+        raise ConfigError(f"--set {name}={text}: expected a value of type {kind}") from None
+    raise ConfigError(f"--set {name}: a {kind} cannot be given on the command line; use the Python API")
+
+
+def configured(config: Config, options: dict[str, dict[str, Any]]) -> Config:
+    section = section_of(type(config.student))
+    changed: dict[str, Any] = {section: dataclasses.replace(config.student, **options[section])}
+    return dataclasses.replace(config, **changed, **options["run"])
+
+
+def train_options() -> str:
+    """Every option of --set with its help: the documented fields themselves."""
+    from procurl.envs import SETTINGS
+    from procurl.teachers import FORGETFUL, TEACHERS
+    from procurl.teachers.base import Redrawn
+
+    lines = ["options for --set (a section may be left out where the name is unique):"]
+    sections: list[tuple[str, str, type]] = [
+        ("ppo", "the student", PPO), ("sac", "the student of `bipedal`", SAC), ("run", "the loop", Config),
+    ]  # fmt: skip
+    sections += [("teacher", f"--teacher {name}", cls) for name, cls in TEACHERS.items()]
+    sections += [("teacher", f"--teacher {', '.join(FORGETFUL)}", Redrawn)]
+    sections += [("env", cls.__name__, cls) for cls in dict.fromkeys(cls for cls, _ in SETTINGS.values())]
+    for section, title, cls in sections:
+        fields = documented(cls)
+        if fields:
+            lines.append(f"\n  {section}: {title}")
+            lines += [f"    {section}.{f.name:20} {f.metadata['help']} (default {f.default})" for f in fields]
+    lines.append("\nDefaults are the class's own; the presets of a setting come on top (`procurl list`).")
+    return "\n".join(lines)
