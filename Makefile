@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: demo test test-slow test-browser test-kill test-ray lint types bench clean
+.PHONY: demo test test-slow test-browser test-kill test-ray lint types bench soak clean
 
 demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, pictures and a page
 	$(BIN)/python examples/demo.py
@@ -35,6 +35,9 @@ types: $(READY)  ## static types of the package
 bench: $(READY)  ## speed against Stable-Baselines3, on one core
 	$(BIN)/python benchmarks/speed.py
 
+soak: $(READY)  ## two hours of training, cutting and resuming in one process, with its memory drawn
+	$(BIN)/python benchmarks/soak.py
+
 # Torch is installed first and pinned: left to itself, pip takes a build with gigabytes of CUDA.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -48,4 +51,4 @@ $(VENV)/.ray: $(READY)
 	touch $(VENV)/.ray
 
 clean:
-	rm -rf $(VENV) build dist demo-output
+	rm -rf $(VENV) build dist demo-output soak-output
