@@ -1,10 +1,19 @@
-"""Training steps per second on one core: this engine against Stable-Baselines3's PPO, in one run.
+"""How fast training is, per core and on all cores, and against what, in one run.
 
-Both play Point Mass Sparse with uniform tasks, the paper's network and hyper-parameters, pinned to the same core, one
-after the other, several times in turn; the median of the turns counts. Stable-Baselines3 runs in its fast form: one
-torch thread, and an environment in vectorised NumPy without wrappers, whose share of the time is printed.
+    make bench           (or: python benchmarks/speed.py --settings point-mass-1t maze-plane --turns 3)
 
-    make bench           (or: python benchmarks/speed.py --turns 3)
+For every setting, ProCuRL-Target with the paper's student, tasks and targets:
+
+- steps per second of one seed on one core, of eight seeds on one core and on all cores; seconds to compile;
+- the share of playing, learning, teaching and evaluating, each compiled and timed alone;
+- the ratio to Stable-Baselines3's PPO on the same core with 1 and with 16 environments, as its users run it (and, for
+  Point Mass, with 16 environments in one NumPy array, a form that nobody ships);
+- the ratio to Stable-Baselines3 with a teacher as the released code has it, which plays one environment: one critic
+  call per task at every update, the product of all targets and tasks at every episode;
+- the ratio to the arithmetic floor: the floating-point operations of the networks over the rate of a large product;
+- what the teacher costs in units of the values of all tasks and targets, which it cannot avoid.
+
+Each number comes from a process of its own, one after the other, several turns; the median of the turns counts.
 """
 
 from __future__ import annotations
@@ -15,66 +24,47 @@ import os
 import statistics
 import subprocess
 import sys
-import time
+from collections import defaultdict
 
-import numpy as np
+from measure import iteration_seconds, machine_line, operations_of_critic, operations_per_step, product_rate
 
-CASES = {
-    "procurl, 1 seed": ("ours", 1),
-    "procurl, 8 seeds": ("ours", 8),
-    "sb3, 1 environment": ("sb3", 1),
-    "sb3, 16 environments": ("sb3", 16),
-}
+SETTINGS = ("point-mass-1t", "point-mass-2g", "maze-plane", "minigrid")
+NUMPY = ("point-mass-1t", "point-mass-2g")  # those that baseline.py has in one NumPy array
+SEEDS = 8
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--case", choices=list(CASES), help=argparse.SUPPRESS)  # one measurement, in its own process
-    parser.add_argument("--iterations", type=int, default=4, help="timed iterations of 5120 steps per turn")
+    parser.add_argument("--iterations", type=int, default=5, help="timed iterations per turn")
+    parser.add_argument("--case", help=argparse.SUPPRESS)  # one measurement, in its own process
     args = parser.parse_args()
     if args.case:
-        engine, n = CASES[args.case]
-        print(json.dumps((measure_ours if engine == "ours" else measure_sb3)(n, args.iterations)))
+        print(json.dumps(CASES[args.case](args.settings[0], args.iterations)))
         return
+    rows = {setting: measured(setting, args) for setting in args.settings}
+    report(rows)
 
-    rates: dict[str, list[float]] = {case: [] for case in CASES}
-    notes: dict[str, dict] = {}
+
+def measured(setting: str, args: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """{case: {name: median over the turns}}"""
+    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for turn in range(args.turns):
         for case in CASES:
-            command = [sys.executable, __file__, "--case", case, "--iterations", str(args.iterations)]
-            done = subprocess.run(command, capture_output=True, text=True, preexec_fn=pin_to_one_core)
+            if case == "sb3 numpy" and setting not in NUMPY:
+                continue
+            command = [sys.executable, __file__, "--case", case, "--settings", setting]
+            command += ["--iterations", str(args.iterations)]
+            alone = None if case == "all cores" else pin_to_one_core
+            done = subprocess.run(command, capture_output=True, text=True, preexec_fn=alone)
             if done.returncode:
                 sys.exit(done.stderr)
-            notes[case] = json.loads(done.stdout.splitlines()[-1])
-            rates[case].append(notes[case]["steps_per_second"])
-            print(f"turn {turn + 1}: {case:22} {rates[case][-1]:10,.0f} steps/s", flush=True)
-    report({case: statistics.median(r) for case, r in rates.items()}, notes)
-
-
-def report(rates: dict[str, float], notes: dict[str, dict]) -> None:
-    import stable_baselines3
-    import torch
-
-    from procurl.bench.tables import text_table
-    from procurl.provenance import software_and_hardware
-
-    machine = software_and_hardware()
-    base = rates["sb3, 16 environments"]
-    rows = []
-    for case, rate in rates.items():
-        note = notes[case]
-        extra = (
-            f"compiles in {note['compile_s']:.0f} s" if "compile_s" in note else f"environment {note['env_share']:.0%}"
-        )
-        rows.append([case, f"{rate:,.0f}", f"{rate / base:.1f}", extra])
-    print()
-    print(text_table(["one core", "steps/s", "ratio to sb3 with 16", "note"], rows))
-    print(
-        f"\n{machine['processor']}, {machine['platform']}; Python {machine['python']}, procurl {machine['procurl']}, "
-        f"jax {machine['jax']}, torch {torch.__version__}, stable-baselines3 {stable_baselines3.__version__}, "
-        f"{time.strftime('%Y-%m-%d')}"
-    )
+            row = json.loads(done.stdout.splitlines()[-1])
+            for name, value in row.items():
+                values[case][name].append(value)
+            print(f"{setting}, turn {turn + 1}: {case:10} {row['steps_per_second']:10,.0f} steps/s", flush=True)
+    return {case: {name: statistics.median(v) for name, v in row.items()} for case, row in values.items()}
 
 
 def pin_to_one_core() -> None:
@@ -82,132 +72,151 @@ def pin_to_one_core() -> None:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
-def measure_ours(seeds: int, iterations: int) -> dict:
+def one_seed(setting: str, iterations: int) -> dict[str, float]:
+    """Training on one core, in parts, and what stands below it."""
     import procurl
 
     procurl.use_cores(1, device="cpu")
     import jax
 
+    from procurl.engine import fastest
+    from procurl.students import ppo, rollout
+    from procurl.students.critic import StudentCritic
+
+    env, space, config, engine = built(setting, 1)
+    compiled, seconds = iteration_seconds(engine, iterations)
+    carry = jax.tree.map(lambda x: x[0], engine.begin())
+    tasks = space.from_pool(jax.random.key(0), jax.numpy.zeros(config.ppo.n_steps, int))
+    play = jax.jit(lambda c, tasks, key: rollout.play(env, c.student.params, c.envs, tasks, key, config.ppo))
+    learn = jax.jit(lambda student, played, key: ppo.update(student, played, key, config.ppo))
+    values = jax.jit(lambda params, tasks: StudentCritic(env, params).value(tasks))
+    everything = jax.tree.map(lambda a, b: jax.numpy.concatenate([a, b]), space.pool, space.targets)
+    key = jax.random.key(1)
+    _, played, _ = play(carry, tasks, key)
+    n_values = everything.seed.shape[0]
+    rate = product_rate()
+    operations = operations_per_step(env, config) * config.ppo.n_steps + operations_of_critic(env, config) * n_values
+    begun = engine.begin()
+    return {
+        "steps_per_second": config.ppo.n_steps / seconds,
+        "compile_s": compiled,
+        "playing_s": fastest(lambda: play(carry, tasks, key), 5),
+        "learning_s": fastest(lambda: learn(carry.student, played, key), 5),
+        "teaching_s": engine.teacher_seconds(begun),
+        "evaluating_s": fastest(lambda: engine.evaluate(begun, 0), 3) / config.evaluate_every,
+        "values_s": fastest(lambda: values(carry.student.params, everything), 5),
+        "n_values": n_values,
+        "over_floor": seconds / (operations / rate),
+        "product_gflops": rate / 1e9,
+    }
+
+
+def eight_seeds(setting: str, iterations: int) -> dict[str, float]:
+    """On the cores that this process may use."""
+    import procurl
+
+    procurl.use_cores(device="cpu")
+    _, _, config, engine = built(setting, SEEDS)
+    compiled, seconds = iteration_seconds(engine, max(2, iterations // 2))
+    return {"steps_per_second": SEEDS * config.ppo.n_steps / seconds, "compile_s": compiled}
+
+
+def built(setting: str, seeds: int):
+    import procurl
     from procurl.engine import Engine
 
-    env, space = procurl.make("point-mass-1t")
-    engine = Engine(env, procurl.make_teacher("iid", space), procurl.preset("point-mass-1t"), tuple(range(seeds)))
-    began = time.perf_counter()
-    carry, _ = engine.iterate(engine.begin(), 0)
-    jax.block_until_ready(carry)
-    compiled = time.perf_counter() - began
-    began = time.perf_counter()
-    for t in range(iterations):
-        carry, _ = engine.iterate(carry, t + 1)
-    jax.block_until_ready(carry)
-    seconds = time.perf_counter() - began
-    return {"steps_per_second": 5120 * iterations * seeds / seconds, "compile_s": compiled}
+    env, space = procurl.make(setting)
+    config = procurl.preset(setting)
+    return env, space, config, Engine(env, procurl.make_teacher("procurl-target", space), config, tuple(range(seeds)))
 
 
-def measure_sb3(n_envs: int, iterations: int) -> dict:
+def sb3(n_envs: int, **options):
+    def measure(setting: str, iterations: int) -> dict[str, float]:
+        import baseline
+
+        return baseline.measured(setting, n_envs, max(1, iterations // 2), **options)
+
+    return measure
+
+
+CASES = {
+    "one seed": one_seed,
+    "one core": eight_seeds,
+    "all cores": eight_seeds,
+    "sb3 1": sb3(1, naive=True),
+    "sb3 16": sb3(16, naive=True),
+    "sb3 numpy": sb3(16, vectorised=True),
+}
+
+
+def report(rows: dict[str, dict[str, dict[str, float]]]) -> None:
+    import stable_baselines3
     import torch
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
-    torch.set_num_threads(1)
+    import procurl
+    from procurl.bench.tables import text_table
 
-    class SharedLayer(BaseFeaturesExtractor):
-        """The paper's shared layer of 64."""
+    procurl.use_cores(device="cpu")
+    names = list(rows)
 
-        def __init__(self, observation_space):
-            super().__init__(observation_space, features_dim=64)
-            self.layer = torch.nn.Sequential(torch.nn.Linear(7, 64), torch.nn.ReLU())
+    def table(title: str, lines: dict[str, list[str]]) -> None:
+        print(f"\n{text_table([title, *names], [[label, *cells] for label, cells in lines.items()])}")
 
-        def forward(self, obs):
-            return self.layer(obs)
+    def line(show) -> list[str]:
+        return [show(rows[name]) for name in names]
 
-    env = numpy_point_mass(n_envs)
-    model = PPO(
-        "MlpPolicy", env, n_steps=5120 // n_envs, batch_size=128, n_epochs=10, ent_coef=0.01, device="cpu", seed=0,
-        policy_kwargs={
-            "features_extractor_class": SharedLayer, "net_arch": {"pi": [64], "vf": [64]},
-            "activation_fn": torch.nn.ReLU, "ortho_init": False,
+    def rate(case: str, name: str = "steps_per_second"):
+        return lambda r: f"{r[case][name]:,.0f}" if case in r else ""
+
+    def ratio(case: str, name: str = "steps_per_second"):
+        return lambda r: f"{r['one seed']['steps_per_second'] / r[case][name]:.0f}" if case in r else ""
+
+    def share(part: str):
+        parts = ("playing_s", "learning_s", "teaching_s", "evaluating_s")
+        return lambda r: f"{r['one seed'][part] / sum(r['one seed'][p] for p in parts):.1%}"
+
+    table(
+        "steps per second",
+        {
+            "procurl, one seed, one core": line(rate("one seed")),
+            f"procurl, {SEEDS} seeds, one core": line(rate("one core")),
+            f"procurl, {SEEDS} seeds, all cores": line(rate("all cores")),
+            "SB3, 1 environment": line(rate("sb3 1")),
+            "SB3, 16 environments": line(rate("sb3 16")),
+            "SB3, 16 in one NumPy array": line(rate("sb3 numpy")),
+            "SB3, 1, naive teacher": line(rate("sb3 1", "naive_steps_per_second")),
+            "SB3, 16, naive teacher": line(rate("sb3 16", "naive_steps_per_second")),
         },
-    )  # fmt: skip
-    model.learn(5120)  # warm up
-    env.seconds = 0.0
-    began = time.perf_counter()
-    model.learn(5120 * iterations, reset_num_timesteps=False)
-    seconds = time.perf_counter() - began
-    return {"steps_per_second": 5120 * iterations / seconds, "env_share": env.seconds / seconds}
-
-
-def numpy_point_mass(n: int):
-    """All environments in one NumPy array; the same rules as procurl's (spec: ten Euler steps per step)."""
-    import gymnasium
-    from stable_baselines3.common.vec_env import VecEnv
-
-    class NumpyPointMass(VecEnv):
-        def __init__(self) -> None:
-            box = gymnasium.spaces.Box
-            super().__init__(n, box(-np.inf, np.inf, (7,), np.float32), box(-10, 10, (2,), np.float32))
-            self.rng = np.random.default_rng(0)
-            self.obs = np.zeros((n, 7), np.float32)
-            self.t = np.zeros(n, int)
-            self.seconds = 0.0
-
-        def reset(self):
-            self._begin(np.ones(n, bool))
-            return self.obs.copy()
-
-        def _begin(self, rows) -> None:
-            self.obs[rows, :4] = (0, 0, 3, 0)
-            self.obs[rows, 4:] = self.rng.uniform((-4, 0.5, 0), (4, 8, 4), (int(rows.sum()), 3))
-            self.t[rows] = 0
-
-        def step_async(self, actions) -> None:
-            self.actions = actions
-
-        def step_wait(self):
-            began = time.perf_counter()
-            x, vx, y, vy, gate, width, friction = self.obs.T.astype(np.float64)
-            force = 1.5 * np.clip(self.actions, -10, 10).T
-            noise = self.rng.normal(0, 0.05, (10, 2, n))
-            hit = np.zeros(n, bool)
-            for i in range(10):
-                ax, ay = force[0] - friction * vx + noise[i, 0], force[1] - friction * vy + noise[i, 1]
-                nx, ny = np.clip(x + 0.01 * vx, -4, 4), np.clip(y + 0.01 * vy, -4, 4)
-                crosses = ((y >= 0) & (ny < 0)) | ((y <= 0) & (ny > 0))
-                moving = ~hit
-                if crosses.any():
-                    cross = x + (nx - x) * (0 - y) / np.where(crosses, ny - y, 1.0)
-                    hits = moving & crosses & (np.abs(cross - gate) > width / 2)
-                    x, vx = np.where(hits, cross, x), np.where(hits, 0, vx)
-                    y, vy = np.where(hits, 0, y), np.where(hits, 0, vy)
-                    hit |= hits
-                    moving = ~hit
-                x, y = np.where(moving, nx, x), np.where(moving, ny, y)
-                vx, vy = np.where(moving, vx + 0.01 * ax, vx), np.where(moving, vy + 0.01 * ay, vy)
-            self.obs[:, :4] = np.stack([x, vx, y, vy], axis=1)
-            self.t += 1
-            success = np.hypot(x, y + 3) < 0.3
-            done = success | hit | (self.t >= 100)
-            infos: list[dict] = [{} for _ in range(n)]
-            if done.any():
-                for i in np.flatnonzero(done):
-                    infos[i] = {"terminal_observation": self.obs[i].copy(), "TimeLimit.truncated": False}
-                self._begin(done)
-            self.seconds += time.perf_counter() - began
-            return self.obs.copy(), success.astype(np.float32), done, infos
-
-        def close(self) -> None: ...
-
-        def get_attr(self, attr_name, indices=None):
-            return [None] * n
-
-        def set_attr(self, attr_name, value, indices=None) -> None: ...
-
-        def env_method(self, method_name, *args, indices=None, **kwargs): ...
-
-        def env_is_wrapped(self, wrapper_class, indices=None):
-            return [False] * n
-
-    return NumpyPointMass()
+    )
+    table(
+        "one seed, one core: times faster than",
+        {
+            "SB3, 1 environment": line(ratio("sb3 1")),
+            "SB3, 16 environments": line(ratio("sb3 16")),
+            "SB3, 16 in one NumPy array": line(ratio("sb3 numpy")),
+            "SB3, 1, naive teacher": line(ratio("sb3 1", "naive_steps_per_second")),
+            "SB3, 16, naive teacher": line(ratio("sb3 16", "naive_steps_per_second")),
+        },
+    )
+    table(
+        "where the time goes",
+        {
+            "playing": line(share("playing_s")),
+            "learning": line(share("learning_s")),
+            "teaching": line(share("teaching_s")),
+            "evaluating": line(share("evaluating_s")),
+            "iteration / arithmetic floor": line(lambda r: f"{r['one seed']['over_floor']:.2f}"),
+            "teaching / values alone": line(lambda r: f"{r['one seed']['teaching_s'] / r['one seed']['values_s']:.2f}"),
+            f"{SEEDS} seeds, all cores / one core": line(
+                lambda r: f"{r['one core']['steps_per_second'] / r['all cores']['steps_per_second']:.2f}"
+            ),
+            "seconds up to the first iteration": line(lambda r: f"{r['one seed']['compile_s']:.1f}"),
+        },
+    )
+    print(
+        f"\na large float32 product on one core: {rows[names[0]]['one seed']['product_gflops']:.0f} GFLOP/s; "
+        f"{machine_line()}; torch {torch.__version__}, stable-baselines3 {stable_baselines3.__version__}"
+    )
 
 
 if __name__ == "__main__":
