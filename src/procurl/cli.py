@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from procurl import __version__, presets
+from procurl.devices import keep_programs
 from procurl.errors import ConfigError, ProcurlError
 from procurl.options import configured, sort_options, train_options
 
@@ -22,6 +23,7 @@ from procurl.options import configured, sort_options, train_options
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     args = build_parser().parse_args(argv)
+    keep_programs()
     try:
         return int(args.run(args) or 0)
     except ProcurlError as error:

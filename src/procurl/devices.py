@@ -1,13 +1,16 @@
-"""Which processors a run uses. XLA reads its flags once, so this must happen before JAX is imported.
+"""Which processors a run uses, and where compiled programs are kept. JAX reads both once, when it is imported.
 
-The library never edits the environment by itself: the command line and the benchmarks call `use_cores`, and so
-may a script, as its first line.
+The library never edits the environment by itself: the command line and the benchmarks call these functions, and so
+may a script, in its first lines.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 import sys
+from pathlib import Path
 
 from procurl.errors import ConfigError
 
@@ -32,6 +35,33 @@ def use_cores(cores: int | None = None, device: str | None = None) -> None:
     }
     added = [f"{flag}={value}" for flag, value in wanted.items() if flag not in given]
     os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
+
+
+def keep_programs() -> None:
+    """Compiled programs stay in the user's cache folder: the second run of a kind starts within seconds.
+
+    The folder is this user's alone, since what lies there is executed, and of this kind of processor: programs are
+    made for one. JAX_COMPILATION_CACHE_DIR names another folder; empty, it turns this off.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = home / "procurl" / f"programs-{hashlib.sha256(_processor().encode()).hexdigest()[:8]}"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return  # a home that cannot be written to: every run compiles for itself
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+
+
+def _processor() -> str:
+    """Its name and what it can do, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
 
 
 def available_cores() -> int:
