@@ -145,7 +145,9 @@ class _Recorder(CurriculumCallback):
 
     def _observe(self) -> None:
         buffer = self.model.rollout_buffer  # type: ignore[attr-defined]
-        played = _Played(buffer.observations.copy(), buffer.values.copy())
+        steps = (buffer.observations, buffer.actions, buffer.rewards, buffer.values)
+        unknown = np.full(buffer.values.shape, -1, np.int32)
+        played = _Played(*(x.copy() for x in steps), slot=unknown)
         self._waiting = (jax.tree.map(np.copy, self.curriculum.episodes), played)
         super()._observe()
 
@@ -177,7 +179,10 @@ class _Played(NamedTuple):
     """What `record.trace` looks at in a rollout."""
 
     obs: NDArray[np.float32]
+    action: NDArray[Any]
+    reward: NDArray[np.float32]
     value: NDArray[np.float32]
+    slot: NDArray[np.int32]
 
 
 class _SettingValue(CriticValue):
