@@ -125,7 +125,7 @@ class _Run:
         state = self.folder.states[cell]
         state.state, state.error = "done", ""
         state.steps = state.total = int(result.steps[-1])
-        state.ret = round(float(result.ret[:, -1].mean()), 4)
+        state.ret = round(float(result.ret[~result.failed, -1].mean()), 4)
         return True
 
     def _failed(self, cell: Cell, error: str) -> None:
