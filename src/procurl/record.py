@@ -235,7 +235,7 @@ class Log:
         """What a trace says of a seed that has failed in it."""
         assert trace.place is not None
         here = jax.tree.map(lambda x: x[s], trace.place)
-        step, environment = int(here.step), int(here.environment)
+        step, environment = (int(here.step), int(here.environment)) if trace.inside[s] else (-1, -1)
         place = {f"task_{k}": v for k, v in here.task._asdict().items()}
         if step >= 0:
             place |= {"observation": here.obs, "action": here.action, "reward": here.reward, "value": here.value}
@@ -334,6 +334,8 @@ class Log:
         self._traces = _unstack(traces, self.iterations)
         found = failure.unflatten(counters.get("failures", []), arrays, "the checkpoint")
         self.failures = {self.seeds.index(f.seed): f for f in found}
+        if len(found) == len(self.seeds):
+            self.status = "failed"
         self._end_if_done()
         self._lap()
 

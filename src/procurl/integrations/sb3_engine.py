@@ -147,7 +147,7 @@ class _Recorder(CurriculumCallback):
         buffer = self.model.rollout_buffer  # type: ignore[attr-defined]
         steps = (buffer.observations, buffer.actions, buffer.rewards, buffer.values)
         unknown = np.full(buffer.values.shape, -1, np.int32)
-        played = _Played(*(x.copy() for x in steps), slot=unknown)
+        played = _Played(*(x.copy() for x in steps), unknown)
         self._waiting = (jax.tree.map(np.copy, self.curriculum.episodes), played)
         super()._observe()
 
