@@ -125,9 +125,10 @@ class _Run:
         if self.log.iterations % self.config.evaluate_every and self.log.iterations < self.log.n_iterations:
             return True
         self.log.fetch()
+        if self.log.status != "failed":
+            self.evaluate()
         if self.log.status == "failed":
             raise self.log.failure()
-        self.evaluate()
         if self.callback is not None and self.callback(self.log.progress()) is False:
             self.log.status = "stopped"
         return self.log.status == "running"
