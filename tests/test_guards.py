@@ -5,11 +5,14 @@ import dataclasses
 import json
 from typing import Any, NamedTuple
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from host_probe import PaysOnHost
+from probe import Probe as ProbeOnHost
+from probe import set_level
 from test_checkpoint import cut_after, deterministic_files
 from test_host import CONFIG as HOST_CONFIG
 from test_host import assert_same_run
@@ -19,7 +22,7 @@ import procurl
 from procurl import cli, failure, record
 from procurl.bench import tables
 from procurl.bench.stats import summarise
-from procurl.check import CheckError, check_teacher
+from procurl.check import CheckError, _state_findings, check_teacher
 from procurl.envs.point_mass import PointMass
 from procurl.errors import ConfigError, NonFiniteError, RunFolderError
 from procurl.evaluation import Scores
@@ -388,15 +391,15 @@ jax.tree_util.register_dataclass(Telling, ["space", "share", "weight", "p"], [])
 def test_check_teacher_finds_what_is_no_distribution():
     space = fresh_space()
     n = space.n_pool
-    with pytest.raises(CheckError, match="NaN in the state.*(?s:.*)proposed contexts that are NaN") as caught:
-        check_teacher(Telling(space, share=1.0, weight=KINDS.index("nan"), p=1 / n))
-    assert "probabilities" not in str(caught.value).replace("are no distribution", "")
-    with pytest.raises(CheckError, match="proposed contexts that are NaN") as caught:
-        check_teacher(Telling(space, share=1.0, weight=KINDS.index("-inf"), p=-1 / n))
-    assert "probabilities from -0.005 to -0.005 with sum -1" in str(caught.value)
-    with pytest.raises(CheckError, match="with sum 2: expected none below 0, and a sum of 1"):
-        check_teacher(Telling(space, p=2 / n))
+    with pytest.raises(CheckError, match="NaN in the state") as caught:
+        check_teacher(Telling(space, share=1.0, weight=KINDS.index("nan"), p=2 / n))
+    assert "proposed contexts that are NaN: its weights over the pool are no distribution" in str(caught.value)
+    assert "with sum 2: expected none below 0, and a sum of 1" in str(caught.value)
     check_teacher(Telling(space, p=1 / n))
+    state = DoubtState(jnp.zeros(n), jnp.bool_(False))
+    for p in (-1 / n, 0.0, np.nan):
+        (finding,) = _state_findings("now", Telling(space, p=p), state)
+        assert f"now: probabilities from {p:g} to {p:g}" in finding
 
 
 def test_a_curriculum_on_the_host_refuses_what_is_not_finite():
@@ -416,3 +419,31 @@ def test_a_curriculum_on_the_host_refuses_what_is_not_finite():
     doubtful.record(doubtful.next(), ret=1.0, length=4)
     with pytest.raises(NonFiniteError, match="Doubtful proposed contexts that are NaN after 1 updates"):
         doubtful.observe()
+
+
+class PaysNaN(gymnasium.RewardWrapper):
+    def reward(self, reward):
+        return float("nan")
+
+
+def test_vector_environments_and_stable_baselines_are_told_by_the_curriculum():
+    """An episode ends with a return that is NaN: the error names it, whoever plays."""
+    from stable_baselines3 import DQN
+
+    from procurl.integrations.gymnasium import TaskEnv
+    from procurl.integrations.sb3 import CurriculumCallback
+    from procurl.integrations.vector import CurriculumVectorEnv
+
+    space = procurl.task_space([0.0], [100.0], ["level"], target=[100.0], pool_size=8)
+
+    def member():
+        return TaskEnv(PaysNaN(ProbeOnHost()), space, set_level)
+
+    curriculum = procurl.Curriculum(procurl.IID(space), n_envs=2)
+    envs = CurriculumVectorEnv(gymnasium.vector.SyncVectorEnv([member] * 2), curriculum)
+    envs.reset(seed=0)
+    with pytest.raises(NonFiniteError, match=r"ret = nan of an episode with context \["):
+        list(map(envs.step, [envs.action_space.sample()] * 8))
+    model = DQN("MlpPolicy", member(), learning_starts=100, seed=0)
+    with pytest.raises(NonFiniteError, match=r"ret = nan of an episode with context \["):
+        model.learn(20, callback=CurriculumCallback(procurl.Curriculum(procurl.IID(space)), model.get_env()))

@@ -33,6 +33,8 @@ from procurl.types import Episodes, Task, Teacher
 
 Value = Callable[[Task], Any]
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 class Curriculum:
     """A teacher and its state, for any loop.
@@ -130,7 +132,7 @@ class Curriculum:
             advantage = 0.0
         absolute = abs(advantage) if abs_advantage is None else abs_advantage
         for name, number in (("ret", ret), ("advantage", advantage), ("abs_advantage", absolute)):
-            if not abs(number) <= np.finfo(np.float32).max:  # NaN fails every comparison
+            if not abs(float(number)) <= LARGEST:  # NaN fails every comparison
                 raise NonFiniteError(
                     f"{name} = {number} of an episode with context {e.task.context[row].tolist()} and seed "
                     f"{int(e.task.seed[row])}: expected a finite number. Nothing was recorded; look for NaN or "

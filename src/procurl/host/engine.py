@@ -107,8 +107,8 @@ class HostEngine:
         rows = self.seeds.put(steps.rows)
         learner, losses = self._program.learn((keys, rows), learner, t, self.world)  # 3. it learns
         episodes = self._value_returns(values, episodes, alive, steps=(t + 1) * self.sac.n_steps)
-        watched = self.seeds.put((episodes, steps.slot, _stacked([v.model for v in values])))
-        given = (teacher, rows, *watched, losses, learner.student.networks)
+        episodes, slot, models = self.seeds.put((episodes, steps.slot, _stacked([v.model for v in values])))
+        given = (teacher, episodes, rows, slot, models, losses, learner.student.networks)
         teacher, trace = self._program.watch(keys, given, t, self.world)  # 4. the teacher watches
         trace = self.seeds.to_host(trace)
         return Carry(teacher, learner, running, values, alive & record.is_sound(trace)), trace
@@ -329,7 +329,7 @@ def _program(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> Prog
         return Learner(student, buffer), jax.tree.map(jnp.mean, losses)
 
     def watch(key: Array, given: Any, t: Array, teacher: Any) -> Any:
-        state, rows, episodes, slot, model, losses, networks = given
+        state, episodes, rows, slot, model, losses, networks = given
         state = teacher.observe(state, keys_of(key, t)[3], episodes, model)
         seen = _seen(rows, slot, model.value(episodes.task), sizes, config.n_envs)
         return state, record.trace(teacher.space, episodes, seen, losses, networks, state)
