@@ -17,8 +17,9 @@ class Pays(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float32)
     action_space = gymnasium.spaces.Box(-2.0, 4.0, (2,), np.float32)
 
-    def __init__(self, dies_at=None, fails_at=None):
+    def __init__(self, dies_at=None, fails_at=None, victim=None, poison="reward"):
         self.dies_at, self.fails_at, self.total = dies_at, fails_at, 0
+        self.victim, self.poison = victim, poison  # the seed of a task, and what is NaN in its first step
 
     def reset(self, *, seed=None, options=None):
         self.context, self.seed = np.asarray(options["context"]), options["task_seed"]
@@ -33,9 +34,10 @@ class Pays(gymnasium.Env):
         if self.total == self.fails_at:
             raise ValueError("the floor gave way")
         over = self.t == 3 + self.seed % 5
+        hit = self.t == 1 and self.seed == self.victim
         return (
-            self._seen(),
-            float(self.context[0]),
+            self._seen() + np.float32(np.nan if hit and self.poison == "sight" else 0),
+            np.nan if hit and self.poison == "reward" else float(self.context[0]),
             over and self.seed % 2 == 0,
             over and self.seed % 2 == 1,
             {"is_success": over and self.seed % 3 == 0},

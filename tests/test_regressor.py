@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import procurl
-from procurl.errors import ConfigError
+from procurl.errors import ConfigError, NonFiniteError
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_bad_input(space):
         procurl.ReturnRegressor(space, every=2)
     with pytest.raises(ConfigError, match="every = 0"):
         procurl.ReturnRegressor(space, every=0)
-    with pytest.raises(ConfigError, match="expected a finite return"):
+    with pytest.raises(NonFiniteError, match="expected a finite return"):
         procurl.ReturnRegressor(space).record([0.0, 0.0], float("nan"))
     with pytest.raises(ConfigError, match="0 episodes since the last fit"):
         procurl.ReturnRegressor(space).fit()

@@ -147,6 +147,7 @@ def check_teacher(teacher: Teacher, n: int = 64) -> None:
     propose = jax.jit(lambda teacher, state, key: teacher.propose(state, key, n))
     state = init(teacher, key)
     tasks = propose(teacher, state, key)
+    findings += _state_findings("before anybody has played", teacher, state)
     findings += _proposal_findings("before anybody has played", teacher.space, tasks, n)
     if not _equal(tasks, propose(teacher, state, key)):
         findings.append("propose gives other tasks for the same state and key")
@@ -163,6 +164,8 @@ def check_teacher(teacher: Teacher, n: int = 64) -> None:
             if not _equal(after, observe(teacher, watched, key, _with_other_unplayed(played), critic)):
                 findings.append(f"critic {mood!r}: proposals that were not played leave a trace in the state")
             watched = after
+            if mood != "NaN":
+                findings += _state_findings(f"critic {mood!r}", teacher, watched)
             findings += _proposal_findings(
                 f"critic {mood!r}", teacher.space, propose(teacher, watched, jax.random.fold_in(key, turn)), n
             )
@@ -200,11 +203,34 @@ def _with_other_unplayed(episodes: Episodes) -> Episodes:
     return episodes._replace(task=other)
 
 
+def _state_findings(when: str, teacher: Teacher, state: Any) -> list[str]:
+    """No NaN in it; and where a teacher tells its `probabilities(state)` of the pool's tasks, they are such."""
+    findings = []
+    floats = [x for x in jax.tree.leaves(state) if jnp.issubdtype(jnp.asarray(x).dtype, jnp.floating)]
+    if any(np.isnan(np.asarray(x)).any() for x in floats):
+        findings.append(f"{when}: NaN in the state, which stops the seed: mark what is not known by a mask or infinity")
+    if hasattr(teacher, "probabilities"):
+        p = np.asarray(teacher.probabilities(state))
+        if p.shape != (teacher.space.n_pool,):
+            findings.append(f"{when}: probabilities of shape {p.shape}: expected ({teacher.space.n_pool},)")
+        elif not (np.isfinite(p).all() and (p >= 0).all() and abs(float(p.sum()) - 1) < 1e-3):
+            findings.append(
+                f"{when}: probabilities from {p.min():g} to {p.max():g} with sum {p.sum():g}: expected none below 0, "
+                f"and a sum of 1"
+            )
+    return findings
+
+
 def _proposal_findings(when: str, space: TaskSpace, tasks: Task, n: int) -> list[str]:
     if tasks.context.shape != (n, space.dim) or tasks.seed.shape != (n,) or tasks.row.shape != (n,):
         shapes = jax.tree.map(jnp.shape, tasks)
         return [f"{when}: propose({n}) gives shapes {shapes}: expected ({n}, {space.dim}), ({n},), ({n},)"]
     low, high = np.asarray(space.low), np.asarray(space.high)
+    if np.isnan(np.asarray(tasks.context)).any():
+        return [
+            f"{when}: proposed contexts that are NaN: its weights over the pool are no distribution (NaN, one below 0, "
+            f"or all of them 0), or its own contexts are NaN"
+        ]
     findings = _task_findings(f"{when}: proposed", tasks, space.names, low, high)
     row = np.asarray(tasks.row)
     if (row < -1).any() or (row >= space.n_pool).any():

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from procurl import result, storage
+from procurl import failure, result, storage
 from procurl.errors import CheckpointError, ConfigError, RunFolderError
 from procurl.result import Result, steps_per_iteration
 
@@ -68,6 +68,7 @@ class RunFolder:
         self._last_cost = 0.1  # seconds; a guess before the first save
         self._saved_at = time.perf_counter()
         self._saved_iterations = -1
+        self._failures_told = 0
 
     def restore(self, engine: AnyEngine, log: Log) -> Any:
         """Where the checkpoint left off. From here on its folder is an unfinished run again."""
@@ -82,6 +83,7 @@ class RunFolder:
 
     def keep(self, engine: AnyEngine, carry: Any, log: Log) -> None:
         """Save if it is time to (a share of the time goes into saving, no more), or if the run ends here."""
+        self._tell_failures(log)
         due = time.perf_counter() - self._saved_at >= self._last_cost * (1 / self.save_share - 1)
         if log.status == "failed" or log.iterations == self._saved_iterations:
             return
@@ -98,6 +100,15 @@ class RunFolder:
             self._saved_at = time.perf_counter()
             self._last_cost = self._saved_at - began
             log.saved(self._last_cost)
+
+    def _tell_failures(self, log: Log) -> None:
+        """What became of seeds that stopped, for people to look at while the others go on."""
+        if len(log.failures) > self._failures_told:
+            try:
+                failure.write_all(self.path, log.failures.values())
+                self._failures_told = len(log.failures)
+            except OSError as error:
+                logger.warning("could not write %s: %s", self.path / failure.FOLDER, error.strerror or error)
 
     def _save(self, state: dict[str, np.ndarray], log: Log) -> None:
         counters, arrays = log.state()
@@ -155,7 +166,7 @@ def open_run(
         if holds_run(folder):
             run.found = _to_go_on_with(folder, config, resume)
         else:
-            result.reserve(folder, besides=("checkpoints",))
+            result.reserve(folder, besides=("checkpoints", failure.FOLDER))
         yield run
 
 

@@ -266,11 +266,16 @@ def train_with_progress(title: str, args: argparse.Namespace, train: Callable[..
         kept = f"; what was done is in {out}: the same command goes on" if out else " (nothing was saved: no --out)"
         print(f"procurl: interrupted{kept}", file=sys.stderr)
         return 130 if isinstance(cut, KeyboardInterrupt) else int(cut.code or 0)
-    mean, error = mean_and_error(result.ret[:, -1])
-    print(f"{title}: return on the target {mean:.3f} +- {error:.3f} after {result.steps[-1]:,} steps")
+    sound = result.ret[~result.failed, -1]
+    mean, error = mean_and_error(sound)
+    of = f" ({len(sound)} of {len(result.seeds)} seeds)" if result.failures else ""
+    print(f"{title}: return on the target {mean:.3f} +- {error:.3f} after {result.steps[-1]:,} steps{of}")
     if out:
         print(f"saved to {out}")
-    return 0
+    for failure in result.failures:
+        where = f"; see {out / 'failures' / f'seed-{failure.seed}'}" if out else ""
+        print(f"procurl: {failure}; it stopped there and counts as failed{where}", file=sys.stderr)
+    return 1 if result.failures else 0
 
 
 def open_logs(args: argparse.Namespace, title: str, plan: dict[str, Any]) -> Iterator[Any]:

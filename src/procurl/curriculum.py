@@ -25,13 +25,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from procurl.errors import CheckpointError, ConfigError
+from procurl.errors import CheckpointError, ConfigError, NonFiniteError
 from procurl.integrations.tasks import HostTask
 from procurl.provenance import describe_teacher
 from procurl.state import load_state, read_notes, save_state
 from procurl.types import Episodes, Task, Teacher
 
 Value = Callable[[Task], Any]
+
+LARGEST = float(np.finfo(np.float32).max)
 
 
 class Curriculum:
@@ -67,7 +69,7 @@ class Curriculum:
         self._key = jax.random.key(seed)
         k_teacher, _, k_pick = jax.random.split(jax.random.fold_in(self._key, 0), 3)  # as in loop.begin
         self._state = _init(teacher, k_teacher)
-        first = _host(_propose(teacher, self._state, k_pick, n_envs))
+        first = self._proposed(k_pick, n_envs)
         self._fill(first, np.zeros(n_envs, np.float32), np.zeros(n_envs, np.int32))
         self._handed[:] = False
         self._holders: dict[int, HostTask | Task] = {}  # row -> the very object that stands for it outside
@@ -128,10 +130,18 @@ class Curriculum:
                     f"{type(self.teacher).__name__} scores tasks by advantages: record(..., advantage=...)"
                 )
             advantage = 0.0
+        absolute = abs(advantage) if abs_advantage is None else abs_advantage
+        for name, number in (("ret", ret), ("advantage", advantage), ("abs_advantage", absolute)):
+            if not abs(float(number)) <= LARGEST:  # NaN fails every comparison
+                raise NonFiniteError(
+                    f"{name} = {number} of an episode with context {e.task.context[row].tolist()} and seed "
+                    f"{int(e.task.seed[row])}: expected a finite number. Nothing was recorded; look for NaN or "
+                    f"infinity in the rewards and observations of this task."
+                )
         e.ret[row], e.length[row], e.steps[row] = ret, length, length - self._earlier[row]
         e.success[row], e.finished[row] = success, finished
         e.gae[row] = advantage
-        e.abs_gae[row] = abs(advantage) if abs_advantage is None else abs_advantage
+        e.abs_gae[row] = absolute
         e.started[row] = self._earlier[row] == 0
 
     def withdraw(self, task: HostTask | Task) -> None:
@@ -179,7 +189,7 @@ class Curriculum:
     def _fill(self, running: Any, ret: np.ndarray, length: np.ndarray) -> None:
         """The episodes of a new period: those that run, then a queue of proposals in order."""
         k = len(ret)
-        queue = _host(_propose(self.teacher, self._state, self._keys()[0], self._n_queue))
+        queue = self._proposed(self._keys()[0], self._n_queue)
 
         def rows(x: np.ndarray, y: np.ndarray) -> Any:
             gap = np.zeros((self._n_open - k, *y.shape[1:]), y.dtype)
@@ -197,6 +207,15 @@ class Curriculum:
         )  # fmt: skip
         self._handed = np.arange(n) < k
         self._row = self._n_open
+
+    def _proposed(self, key: Array, n: int) -> Any:
+        tasks = _host(_propose(self.teacher, self._state, key, n))
+        if np.isnan(tasks.context).any():
+            raise NonFiniteError(
+                f"{type(self.teacher).__name__} proposed contexts that are NaN after {self.updates} updates: its "
+                f"weights over the pool are no distribution, or its own contexts are NaN. Try procurl.check_teacher."
+            )
+        return tasks
 
     def _find(self, task: HostTask | Task) -> int:
         """Its row. The same task may be played twice at once, so the object itself counts first, its content second."""
@@ -226,6 +245,13 @@ class Curriculum:
         if values.shape != tasks.seed.shape:
             raise ConfigError(
                 f"value returned shape {values.shape} for {len(tasks.seed)} tasks: expected {tasks.seed.shape}"
+            )
+        bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad):
+            raise NonFiniteError(
+                f"value returned {values[bad[0]]} for the context {tasks.context[bad[0]].tolist()} ({len(bad)} of "
+                f"{len(values)} tasks): expected finite numbers. The teacher has not watched; look at the weights of "
+                f"the student."
             )
         return values
 

@@ -39,6 +39,7 @@ def joined(results: list[Result]) -> Result:
         task_success=together(*(r.task_success for r in results)),
         trace={k: together(*(r.trace[k] for r in results)) for k in first.trace},
         params={k: np.concatenate([r.params[k] for r in results]) for k in first.params},
+        failures=tuple(failure for r in results for failure in r.failures),
     )
 
 

@@ -55,7 +55,8 @@ def iteration(carry: Carry, key: Array, env: Env, teacher: Teacher, config: Conf
     critic = StudentCritic(env, (learnt if config.watch_after_update else student).params)
     teacher_state = teacher.observe(teacher_state, k_watch, episodes, critic)  # 4. the teacher watches
 
-    return Carry(teacher_state, learnt, envs), record.trace(teacher.space, episodes, played, losses)
+    trace = record.trace(teacher.space, episodes, played, losses, learnt.params, teacher_state)
+    return Carry(teacher_state, learnt, envs), trace
 
 
 def train(
@@ -90,6 +91,9 @@ def train(
         time_teacher: also measure the teacher's share of an iteration (compiles its functions once more).
         workers: processes that play an environment outside of JAX (the Bipedal Walker); by default one per core. How
             many there are does not change the result.
+
+    NaN or infinity stops the seed that it is in, alone: its curves and evaluations are NaN from there on, and
+    `result.failures` and `out/failures/` say where it was. With no seed left, NonFiniteError is raised.
 
     Ctrl-C ends the current iteration, saves to `out` what was done, and then raises KeyboardInterrupt; SIGTERM does the
     same and raises SystemExit.

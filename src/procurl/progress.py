@@ -67,8 +67,10 @@ def describe(progress: Progress) -> str:
         f"{progress.steps:,}/{progress.total_steps:,} steps",
         f"{progress.steps_per_second:,.0f} steps/s",
         f"{_duration(progress.seconds_left)} left",
-        f"return {progress.ret.mean():.3f}",
+        f"return {progress.mean_return:.3f}",
     ]
+    if progress.failed:
+        parts.append(f"{len(progress.failed)} of {len(progress.ret)} seeds failed")
     if progress.teacher_share is not None:
         parts.append(f"teacher {100 * progress.teacher_share:.1f} % (timed alone)")
     return " | ".join(parts)

@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from procurl.errors import ConfigError
+from procurl.errors import ConfigError, NonFiniteError
 from procurl.students import adam, nets
 from procurl.types import Task, TaskSpace
 
@@ -108,7 +108,7 @@ class ReturnRegressor:
     def record(self, context: ArrayLike, ret: float) -> None:
         """The return of an episode; fits when it is time."""
         if not np.isfinite(ret):
-            raise ConfigError(f"ret = {ret}: expected a finite return")
+            raise NonFiniteError(f"ret = {ret} in the context {np.asarray(context).tolist()}: expected a finite return")
         self._contexts.append(np.array(context, np.float32))
         self._returns.append(float(np.float32(ret)))
         due_after = self.every if self.fits else self.first

@@ -7,6 +7,7 @@
     policy.safetensors  the students' weights, all seeds
     timing.json         everything about the clock
     manifest.json       format version and the SHA-256 of each file, written last
+    failures/           only if seeds failed: a folder for each, see failure.py
 
 Loading never runs code from a file: no pickle, no eval.
 """
@@ -21,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from procurl import storage
+from procurl import failure, storage
 from procurl.errors import ConfigError, RunFolderError
+from procurl.failure import Failure
 
 FILES = (
     "config.json", "provenance.json", "evaluations.npz", "trace.npz", "policy.safetensors", "timing.json",
@@ -44,6 +46,7 @@ class Result:
     held_out: dict[str, np.ndarray]  # context f32[H, d], seed, row
     trace: dict[str, np.ndarray]  # see procurl.record.Trace; leading axes (seed, iteration)
     params: dict[str, np.ndarray]  # "policy.0.w" -> f32[S, ...]
+    failures: tuple[Failure, ...] = ()  # seeds that stopped by themselves: all of the above is NaN from there on
 
     @property
     def ret(self) -> np.ndarray:
@@ -59,6 +62,11 @@ class Result:
     def status(self) -> str:
         """finished, stopped (by a callback), interrupted (by Ctrl-C) or failed."""
         return str(self.provenance["status"])
+
+    @property
+    def failed(self) -> np.ndarray:
+        """bool[S]: the seeds that went wrong, whose numbers must not be averaged with the others'."""
+        return np.isin(self.seeds, [f.seed for f in self.failures])
 
     @property
     def label(self) -> str:
@@ -78,6 +86,7 @@ class Result:
             shutil.rmtree(staging, ignore_errors=True)
             staging.mkdir()
             storage.write_folder(staging, self._files(), RUN)
+            failure.write_all(folder, self.failures)
             for name in (*FILES, storage.MANIFEST):  # the manifest arrives last
                 os.replace(staging / name, folder / name)
             staging.rmdir()
@@ -96,11 +105,12 @@ class Result:
             "task_success": self.task_success,
             **{f"held_out_{k}": v for k, v in self.held_out.items()},
         }
+        failed, places = failure.flatten(self.failures)
         contents = (
             storage.to_json(self.config),
-            storage.to_json(self.provenance),
+            storage.to_json({**self.provenance, **({"failures": failed} if failed else {})}),
             storage.to_npz(evaluations),
-            storage.to_npz(self.trace),
+            storage.to_npz({**self.trace, **places}),
             storage.to_tensors(self.params),
             storage.to_json(self.timing),
         )
@@ -144,6 +154,7 @@ def remove_result(folder: Path) -> None:
     """Take the files of a result out of a run folder, the manifest first: never does half a result look whole."""
     for name in (storage.MANIFEST, *FILES):
         (folder / name).unlink(missing_ok=True)
+    failure.remove_all(folder)
 
 
 def load_result(path: str | os.PathLike[str]) -> Result:
@@ -151,23 +162,28 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     if not (Path(path) / storage.MANIFEST).exists() and (Path(path) / "checkpoints").is_dir():
         raise RunFolderError(f"{path} holds an unfinished run: `procurl resume {path}` goes on with it")
     data = storage.read_folder(Path(path), RUN)
-    evaluations = data["evaluations.npz"]
+    evaluations, provenance, trace = data["evaluations.npz"], data["provenance.json"], data["trace.npz"]
+    failures = failure.unflatten(provenance.pop("failures", []), trace, str(path))
+    failure.require_whole(Path(path), [f.seed for f in failures])
     return Result(
         config=data["config.json"],
-        provenance=data["provenance.json"],
+        provenance=provenance,
         timing=data["timing.json"],
         seeds=evaluations["seeds"],
         steps=evaluations["steps"],
         task_ret=evaluations["task_ret"],
         task_success=evaluations["task_success"],
         held_out={k: evaluations[f"held_out_{k}"] for k in ("context", "seed", "row")},
-        trace=data["trace.npz"],
+        trace={k: v for k, v in trace.items() if not k.startswith(failure.PREFIX)},
         params=data["policy.safetensors"],
+        failures=failures,
     )
 
 
 def load_policy(path: str | os.PathLike[str], seed: int | None = None) -> Any:
-    """The trained policy of one seed of a run (the first, unless `seed` names another), ready to `predict`."""
+    """The trained policy of one seed of a run (unless `seed` names another, the first that did not fail), ready to
+    `predict`.
+    """
     from procurl.policy import Policy
 
     data = storage.read_folder(Path(path), RUN)
@@ -175,6 +191,11 @@ def load_policy(path: str | os.PathLike[str], seed: int | None = None) -> Any:
     seeds = config["seeds"]
     if seed is not None and seed not in seeds:
         raise ConfigError(f"seed {seed} is not in {path}: it holds the seeds {seeds}")
-    row = 0 if seed is None else seeds.index(seed)
+    failed = {row["seed"]: row["message"] for row in data["provenance.json"].get("failures", [])}
+    sound = [s for s in seeds if s not in failed]
+    if not sound or seed in failed:
+        which = f"the sound ones are {sound}" if sound else "so are all others"
+        raise ConfigError(f"{failed[seeds[0] if seed is None else seed]}. It left no policy; {which}.")
+    row = seeds.index(sound[0] if seed is None else seed)
     params = {k: v[row] for k, v in data["policy.safetensors"].items()}
     return Policy(params, config["action"])

@@ -148,8 +148,9 @@ class TaskSpace:
         return task._replace(context=self.project(task.context))
 
     def from_pool(self, key: Array, rows: Array) -> Task:
-        """The pool's tasks in `rows`, each a new instance where the setting asks for that."""
-        task = Task(self.pool.context[rows], self.pool.seed[rows], rows.astype(jnp.int32))
+        """The pool's tasks in `rows`, each a new instance where the setting asks for that. Row -1 is none: NaN."""
+        context = jnp.where(rows[:, None] < 0, jnp.nan, self.pool.context[rows])
+        task = Task(context, self.pool.seed[rows], rows.astype(jnp.int32))
         return task._replace(seed=random_seeds(key, rows.shape)) if self.fresh_seeds else task
 
 

@@ -125,7 +125,9 @@ class _Run:
         state = self.folder.states[cell]
         state.state, state.error = "done", ""
         state.steps = state.total = int(result.steps[-1])
-        state.ret = round(float(result.ret[:, -1].mean()), 4)
+        state.ret = round(float(result.ret[~result.failed, -1].mean()), 4)
+        for failure in result.failures:  # another try would end in the same way
+            self.display.news(f"{cell.name}: {failure}; left out of the means")
         return True
 
     def _failed(self, cell: Cell, error: str) -> None:

@@ -170,6 +170,7 @@ class _Run:
     task_success: np.ndarray  # f64[S, H]
     held_out: np.ndarray
     trace: dict[str, np.ndarray]
+    failures: dict[int, str]  # seeds that failed, and how
 
 
 def _digested(name: str, result: Result) -> _Run:
@@ -188,6 +189,7 @@ def _digested(name: str, result: Result) -> _Run:
         task_success=result.task_success[:, -1].astype(float),
         held_out=result.held_out["context"],
         trace={k: result.trace[k] for k in ("task_context", "target_distance") if k in result.trace},
+        failures={f.seed: str(f) for f in result.failures},
     )
 
 
@@ -296,6 +298,7 @@ def _shortfalls(rows: list[tuple[int, _Run, int]], complete: np.ndarray, last: i
             f"{_seed_list([seed for seed, _ in cut])}: not evaluated to the end or not finite ({why}); "
             f"left out of the curve and the statistics"
         )
+        notes += [run.failures[seed] for seed, run in cut if seed in run.failures]
     planned = rows[0][1].config.get("steps", last)
     if last < planned:
         notes.append(f"ended at {last:,} of {planned:,} planned steps")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from contextlib import closing
 
@@ -21,6 +22,8 @@ def evaluate_run(result: Result, episodes: int, deterministic: bool) -> str:
     """Replay the held-out tasks of a run with its final students: mean return per task, hardest first."""
     from procurl.envs import make
 
+    left_out = "".join(f"\n{failure}; left out" for failure in result.failures)
+    result = without_failed(result)
     if not result.config["setting"]:
         raise ConfigError("this run was trained on an environment of its own; evaluate it with procurl.evaluate")
     fields = {k: v for k, v in result.config["env"].items() if k != "class"}
@@ -47,7 +50,23 @@ def evaluate_run(result: Result, episodes: int, deterministic: bool) -> str:
     return (
         f"{result.label}, {len(ret)} seeds, {episodes} episodes per task, {kind} policy\n"
         + text_table([*names, "return", "+-"], rows)
-        + f"\nmean over tasks: {overall:.3f} +- {overall_error:.3f} (standard error over seeds)"
+        + f"\nmean over tasks: {overall:.3f} +- {overall_error:.3f} (standard error over seeds){left_out}"
+    )
+
+
+def without_failed(result: Result) -> Result:
+    """The same run with the seeds alone that did not fail."""
+    sound = ~result.failed
+    if not sound.any():
+        raise ConfigError(f"all {len(sound)} seeds failed: nothing to evaluate. {result.failures[0]}.")
+    return dataclasses.replace(
+        result,
+        seeds=result.seeds[sound],
+        task_ret=result.task_ret[sound],
+        task_success=result.task_success[sound],
+        trace={k: v[sound] for k, v in result.trace.items()},
+        params={k: v[sound] for k, v in result.params.items()},
+        failures=(),
     )
 
 
@@ -66,8 +85,13 @@ def comparison(results: dict[str, Result]) -> str:
     """Final return per run as a Markdown table, best first."""
     rows = []
     for name, result in results.items():
-        mean, error = mean_and_error(result.ret[:, -1])
-        area, area_error = mean_and_error(result.ret.mean(axis=1))
+        sound = result.ret[~result.failed]
+        if not len(sound):
+            rows.append((float("-inf"), [name, "all seeds failed", "-"]))
+            continue
+        mean, error = mean_and_error(sound[:, -1])
+        area, area_error = mean_and_error(sound.mean(axis=1))
+        name += f" ({result.failed.sum()} of {len(result.seeds)} seeds failed)" if result.failed.any() else ""
         rows.append((float(mean), [name, f"{mean:.3f} +- {error:.3f}", f"{area:.3f} +- {area_error:.3f}"]))
     ordered = [row for _, row in sorted(rows, key=lambda r: -r[0])]
     return text_table(["teacher", "final return", "mean over training"], ordered)

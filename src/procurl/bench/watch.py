@@ -151,18 +151,22 @@ def require_setting(result: Result, run: str | Path) -> None:
             f"{run} is a run of an environment of its own{f' ({setting})' if setting else ''}, which procurl cannot "
             f"draw: play it with procurl.load_policy({str(run)!r}).predict(obs) in your own environment"
         )
-    if not all(np.isfinite(weights).all() for weights in result.params.values()):
-        raise ConfigError(f"{run} holds weights that are NaN or infinite (the run {result.status}): nothing to watch")
+    if result.failed.all():
+        raise ConfigError(f"{run} holds no student: all of its seeds failed. {result.failures[0]}.")
 
 
 def student_row(result: Result, run: str | Path, seed: int | None) -> int:
     """Of the seed that was named, or of the best one."""
-    if seed is None:
-        return int(result.ret[:, -1].argmax())
     seeds = [int(s) for s in result.seeds]
+    if seed is None:
+        seed = seeds[int(np.nanargmax(result.ret[:, -1]))]
     if seed not in seeds:
         raise ConfigError(f"seed {seed} is not in {run}: it holds the seeds {seeds}")
-    return seeds.index(seed)
+    row = seeds.index(seed)
+    if not all(np.isfinite(weights[row]).all() for weights in result.params.values()):
+        why = "".join(f" {failure}." for failure in result.failures if failure.seed == seed)
+        raise ConfigError(f"seed {seed} of {run} has weights that are NaN or infinite: nothing to watch.{why}")
+    return row
 
 
 def chosen_tasks(result: Result, tasks: str | None, row: int, episodes: int | None) -> list[Chosen]:

@@ -80,7 +80,7 @@ def _train(job: Job, say: Any) -> None:
     env, teacher, config = built(job.cell.group)
 
     def report(progress: Any) -> None:
-        say(steps=progress.steps, total=progress.total_steps, ret=round(float(progress.ret.mean()), 4))
+        say(steps=progress.steps, total=progress.total_steps, ret=round(progress.mean_return, 4))
 
     procurl.train(
         env, teacher, config, seeds=job.cell.seeds, steps=job.cell.steps, out=job.folder, callback=report,

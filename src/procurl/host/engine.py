@@ -5,6 +5,9 @@ does not see the context, so the teacher's values come from returns (`ReturnRegr
 
 All randomness of a seed's iteration t is a function of (seed, t), and an episode is a function of its task and actions:
 so a checkpoint holds the actions of the running episodes, and whoever goes on from it plays them again.
+
+A seed that has failed (see `record.py`) rests: its members are not played any more, since an environment outside of JAX
+may do anything with a NaN.
 """
 
 from __future__ import annotations
@@ -59,6 +62,7 @@ class Carry(NamedTuple):
     learner: Learner
     running: Running
     values: tuple[ReturnRegressor, ...]  # one per seed
+    alive: Any  # bool[S]  has not failed
 
 
 class HostEngine:
@@ -91,33 +95,54 @@ class HostEngine:
             length=np.zeros((s, n), np.int32),
             actions=np.zeros((s, n, self.env.max_steps, a), np.float32),
         )
-        self._send_to_start(running)
-        return Carry(teacher, learner, running, self._regressors())
+        alive = np.ones(s, bool)
+        self._send_to_start(running, alive)
+        return Carry(teacher, learner, running, self._regressors(), alive)
 
     def iterate(self, carry: Carry, t: int) -> tuple[Carry, record.Trace]:
         """Iteration number t. The carry that goes in must not be used again."""
-        keys, (teacher, learner, running, values) = self.seeds.keys, carry
+        keys, (teacher, learner, running, values, alive) = self.seeds.keys, carry
         tasks = self.seeds.to_host(self._program.propose(keys, teacher, t, self.world))  # 1. the teacher picks
-        running, rows, episodes = self._play(learner, running, tasks, t)  # 2. the student plays
-        learner, losses = self._program.learn((keys, self.seeds.put(rows)), learner, t, self.world)  # 3. it learns
-        episodes = self._value_returns(values, episodes, steps=(t + 1) * self.sac.n_steps)
-        watched = self.seeds.put((episodes, rows[..., : self.env.obs_size], _stacked([v.model for v in values])))
-        teacher, trace = self._program.watch(keys, (teacher, *watched, losses), t, self.world)  # 4. the teacher watches
-        return Carry(teacher, learner, running, values), self.seeds.to_host(trace)
+        running, steps, episodes = self._play(learner, running, tasks, t, alive)  # 2. the student plays
+        rows = self.seeds.put(steps.rows)
+        learner, losses = self._program.learn((keys, rows), learner, t, self.world)  # 3. it learns
+        episodes = self._value_returns(values, episodes, alive, steps=(t + 1) * self.sac.n_steps)
+        episodes, slot, models = self.seeds.put((episodes, steps.slot, _stacked([v.model for v in values])))
+        given = (teacher, episodes, rows, slot, models, losses, learner.student.networks)
+        teacher, trace = self._program.watch(keys, given, t, self.world)  # 4. the teacher watches
+        trace = self.seeds.to_host(trace)
+        return Carry(teacher, learner, running, values, alive & record.is_sound(trace)), trace
 
-    def _play(self, learner: Learner, running: Running, tasks: Any, t: int) -> tuple[Running, Any, Any]:
+    def _play(
+        self, learner: Learner, running: Running, tasks: Any, t: int, alive: Any
+    ) -> tuple[Running, _AllSteps, Any]:
         """Every member plays its share of the steps. Of the queue, member i takes the places i, i + N, i + 2 N ..."""
         n, share = self.sac.n_envs, self.sac.n_steps // self.sac.n_envs
         at_random = t * self.sac.n_steps < self.sac.start_steps
+        astray = self._astray(running.task, tasks)
+        plays = alive & ~astray.any(axis=1)
         jobs = [
-            (s, _host_tasks(tasks, s, slice(i, None, n)), share, (seed, t, i), at_random)
+            (s, _host_tasks(tasks, s, slice(i, None, n)), share if plays[s] else 0, (seed, t, i), at_random)
             for s, seed in enumerate(self.numbers)
             for i in range(n)
         ]
         played = self.workers.play(self._actors(learner), jobs)
-        rows = np.stack([p.rows for p in played]).reshape(self.seeds.n, self.sac.n_steps, -1)
-        episodes = [_episodes(running, tasks, played[s * n : (s + 1) * n], s) for s in range(self.seeds.n)]
-        return self._advanced(running, played, tasks), rows, _stacked(episodes)
+        rows = np.zeros((len(played), share, 2 * self.env.obs_size + self.env.action.size + 2), np.float32)
+        slot = np.full((len(played), share), -1, np.int32)
+        for k, p in enumerate(played):
+            rows[k, : len(p.rows)] = p.rows
+            slot[k, : sum(p.steps)] = np.repeat(_places(p, k % n, n), p.steps)
+        episodes = _stacked([_episodes(running, tasks, played[s * n : (s + 1) * n], s) for s in range(self.seeds.n)])
+        episodes.started[...] |= alive[:, None] & astray  # nobody can play these: they are told as if they had begun
+        steps = _AllSteps(rows.reshape(self.seeds.n, self.sac.n_steps, -1), slot.reshape(self.seeds.n, -1))
+        return self._advanced(running, played, tasks), steps, episodes
+
+    def _astray(self, *tasks: Any) -> Any:
+        """Which contexts are outside the space, or NaN: bool[S, tasks]."""
+        space = self.teacher.space
+        low, high = np.asarray(space.low), np.asarray(space.high)
+        context, tolerance = np.concatenate([task.context for task in tasks], axis=1), 1e-5 * (high - low)
+        return ~((context >= low - tolerance) & (context <= high + tolerance)).all(axis=2)
 
     def _advanced(self, running: Running, played: list[Steps], tasks: Any) -> Running:
         """Where the members stand afterwards."""
@@ -135,7 +160,7 @@ class HostEngine:
             running.actions[s, i, length[s, i] - len(latest) : length[s, i]] = latest
         return Running(task, ret, length, running.actions)
 
-    def _value_returns(self, values: tuple[ReturnRegressor, ...], episodes: Any, steps: int) -> Any:
+    def _value_returns(self, values: tuple[ReturnRegressor, ...], episodes: Any, alive: Any, steps: int) -> Any:
         """The regressors hear of the returns, and are fitted when it is time.
 
         An episode's `gae` is its return minus the value that its task had before: PLR's score here. Unknown (NaN) while
@@ -144,6 +169,8 @@ class HostEngine:
         for s, value in enumerate(values):
             ended = np.flatnonzero(episodes.finished[s])
             contexts, returns = episodes.task.context[s, ended], episodes.ret[s, ended]
+            if not (alive[s] and np.isfinite(returns).all()):
+                continue
             if value.fits:
                 blank = np.full(len(ended), -1, np.int32)
                 episodes.gae[s, ended] = returns - value(Task(contexts, blank, blank))  # type: ignore[arg-type]
@@ -161,7 +188,15 @@ class HostEngine:
     def evaluate(self, carry: Carry, t: int) -> Scores:
         """The students on the held-out tasks, with their most likely actions."""
         held_out, repeats = jax.tree.map(np.asarray, self.teacher.space.held_out), self.episodes_per_task
-        return score(self.workers, self._actors(carry.learner), held_out, repeats)
+        actors = self._actors(carry.learner)
+        scores = score(self.workers, [actors[s] for s in np.flatnonzero(carry.alive)], held_out, repeats)
+
+        def of_all(x: Any) -> Any:
+            whole = np.full((self.seeds.n, x.shape[1]), np.nan, np.float32)
+            whole[carry.alive] = x
+            return whole
+
+        return Scores(*map(of_all, scores))
 
     def teacher_seconds(self, carry: Carry, repeats: int = 5) -> float:
         """Time of one iteration's teacher calls, compiled alone, for all seeds: the fastest of a few."""
@@ -178,7 +213,7 @@ class HostEngine:
 
     def saved(self, carry: Carry) -> dict[str, np.ndarray]:
         """The buffer as far as it is filled, the actions as far as there are any."""
-        state = {"teacher": carry.teacher, "learner": carry.learner, "running": carry.running}
+        state = {"teacher": carry.teacher, "learner": carry.learner, "running": carry.running, "alive": carry.alive}
         host = self.seeds.to_host(state)
         buffer, running = host["learner"].buffer, host["running"]
         trimmed = buffer._replace(rows=buffer.rows[:, : _filled(buffer.added, self.sac)])
@@ -192,6 +227,7 @@ class HostEngine:
             jax.eval_shape(self._program.begin, self.seeds.keys, None, 0, self.world)
         )
         s, n, a = self.seeds.n, self.sac.n_envs, self.env.action.size
+        tensors = {"alive": np.ones(s, bool), **tensors}  # an earlier version ended the run with the first that failed
         filled = _filled(tensors.get("learner.buffer.added", np.zeros(1)), self.sac)
         longest = int(tensors.get("running.length", np.zeros(1)).max())
         buffer = learner.buffer
@@ -207,6 +243,7 @@ class HostEngine:
                 actions=jax.ShapeDtypeStruct((s, n, longest, a), jnp.float32),
             ),
             "values": [_shapes_of(v, tensors, k) for k, v in enumerate(values)],
+            "alive": jax.ShapeDtypeStruct((s,), jnp.bool_),
         }
         state = arranged(tensors, like, where)
         rows = np.zeros((s, *buffer.rows.shape[1:]), np.float32)
@@ -217,17 +254,23 @@ class HostEngine:
         running = jax.tree.map(np.array, state["running"]._replace(actions=actions))
         for value, found in zip(values, state["values"], strict=True):
             value.load_state_dict(found)
-        self._send_to_start(running)
+        self._send_to_start(running, state["alive"])
         teacher, learner = self.seeds.put((state["teacher"], learner))
-        return Carry(teacher, learner, running, values)
+        return Carry(teacher, learner, running, values, state["alive"])
 
     def close(self) -> None:
         self.workers.close()
 
-    def _send_to_start(self, running: Running) -> None:
+    def _send_to_start(self, running: Running, alive: Any) -> None:
+        """The members, to where `running` says. Those that rest begin some task, which they will never play."""
         tasks = [task for s in range(self.seeds.n) for task in _host_tasks(running.task, s, slice(None))]
         lengths, actions = running.length.ravel(), running.actions.reshape(-1, *running.actions.shape[2:])
-        self.workers.begin(tasks, [taken[:n] for taken, n in zip(actions, lengths, strict=True)])
+        taken = [actions[:n] for actions, n in zip(actions, lengths, strict=True)]
+        rests = ~(alive[:, None] & ~self._astray(running.task)).ravel()
+        some = _host_tasks(jax.tree.map(lambda x: np.asarray(x)[None, :1], self.teacher.space.pool), 0, slice(None))[0]
+        for k in np.flatnonzero(rests):
+            tasks[k], taken[k] = some, []
+        self.workers.begin(tasks, taken)
 
     def _regressors(self) -> tuple[ReturnRegressor, ...]:
         """As in the paper's released code: raw contexts and returns, fitted from time to time."""
@@ -286,10 +329,10 @@ def _program(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> Prog
         return Learner(student, buffer), jax.tree.map(jnp.mean, losses)
 
     def watch(key: Array, given: Any, t: Array, teacher: Any) -> Any:
-        state, episodes, obs, model, losses = given
+        state, episodes, rows, slot, model, losses, networks = given
         state = teacher.observe(state, keys_of(key, t)[3], episodes, model)
-        values = model.value(episodes.task)
-        return state, record.trace(teacher.space, episodes, _Seen(obs, values), losses)
+        seen = _seen(rows, slot, model.value(episodes.task), sizes, config.n_envs)
+        return state, record.trace(teacher.space, episodes, seen, losses, networks, state)
 
     def only_teach(key: Array, given: Any, t: Array, teacher: Any) -> Any:
         state, model = given
@@ -308,9 +351,29 @@ def _program(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> Prog
     return Program(compiled(begin), compiled(propose), compiled(learn, True), compiled(watch), compiled(only_teach))
 
 
+class _AllSteps(NamedTuple):
+    """An iteration of all members, one after the other within each seed. T * N steps."""
+
+    rows: Any  # f32[S, T * N, 2 o + a + 2]  as in students/replay.py
+    slot: Any  # i32[S, T * N]  whose step it was: a place in `Episodes`, -1: it was not played
+
+
 class _Seen(NamedTuple):
+    """See `record.Played`. The observation is that before and that after the step, one behind the other."""
+
     obs: Array
+    action: Array
+    reward: Array
     value: Array
+    slot: Array
+
+
+def _seen(rows: Array, slot: Array, values: Array, sizes: tuple[int, int], n_envs: int) -> _Seen:
+    o, a = sizes
+    rows, slot = (jnp.swapaxes(x.reshape(n_envs, -1, *x.shape[1:]), 0, 1) for x in (rows, slot))  # [T, N, ...]
+    obs = jnp.concatenate([rows[..., :o], rows[..., o + a + 1 : -1]], axis=-1)
+    value = jnp.where(slot < 0, 0.0, values[slot])
+    return _Seen(obs, rows[..., o : o + a], rows[..., o + a], value, slot)
 
 
 def _host_tasks(tasks: Any, s: int, places: slice) -> list[HostTask]:
@@ -333,11 +396,16 @@ def _episodes(running: Running, tasks: Any, played: list[Steps], s: int) -> Any:
         gae=unknown, abs_gae=unknown.copy(), started=blank(bool), finished=blank(bool),
     )  # fmt: skip
     for i, steps in enumerate(played):
-        places = [i, *range(n + i, n + i + n * (len(steps.ret) - 1), n)]  # the running one, then of the queue
+        places = _places(steps, i, n)
         for name in ("ret", "length", "steps", "success", "finished"):
             getattr(out, name)[places] = getattr(steps, name)
     out.started[:] = (out.steps > 0) & (out.length == out.steps)  # type: ignore[index]
     return out
+
+
+def _places(steps: Steps, i: int, n: int) -> list[int]:
+    """Of member i's episodes in `Episodes`: the one that was running, then those of the queue."""
+    return [i, *range(n + i, n + i + n * (len(steps.ret) - 1), n)]
 
 
 def _of_seed(tree: Any, s: int) -> Any:

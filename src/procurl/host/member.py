@@ -57,7 +57,11 @@ class Member:
             self._step(action)
 
     def play(self, actor: Actor, tasks: Sequence[HostTask], n: int, key: Sequence[int], at_random: bool) -> Steps:
-        """n steps; whenever an episode ends, the next of the tasks begins. `key` seeds the actions' noise."""
+        """n steps; whenever an episode ends, the next of the tasks begins. `key` seeds the actions' noise.
+
+        A reward or observation that is no number ends it there: nobody knows what an environment does with actions that
+        come of it. The rows that are left stay 0.
+        """
         rng, o, a = np.random.default_rng(key), len(self.obs), len(self._half)
         noise = (rng.uniform(-1, 1, (n, a)) if at_random else rng.standard_normal((n, a))).astype(np.float32)
         played = Steps(np.zeros((n, 2 * o + a + 2), np.float32), [], [], [], [], [])
@@ -67,6 +71,8 @@ class Member:
             row[:o], row[o : o + a] = self.obs, action
             reward, terminated, truncated, success = self._step(action)
             row[o + a], row[o + a + 1 : -1], row[-1] = reward, self.obs, terminated
+            if not np.isfinite(row).all():
+                break
             if terminated or truncated:
                 self._note(played, before, success, finished=True)
                 self.begin(tasks[len(played.ret) - 1])
@@ -75,12 +81,14 @@ class Member:
         return played
 
     def episode(self, actor: Actor, task: HostTask) -> Score:
-        """A whole episode with the most likely actions."""
+        """A whole episode with the most likely actions; its return is NaN if it meets an observation that is."""
         self.begin(task)
         ended = False
         while not ended:
             _, terminated, truncated, success = self._step(most_likely(actor, self.obs))
             ended = terminated or truncated
+            if not np.isfinite(self.obs).all() and not ended:
+                return Score(float("nan"), False, self.length)
         return Score(self.ret, success, self.length)
 
     def _step(self, action: Floats) -> tuple[float, bool, bool, bool]:

@@ -125,9 +125,10 @@ class _Run:
         if self.log.iterations % self.config.evaluate_every and self.log.iterations < self.log.n_iterations:
             return True
         self.log.fetch()
+        if self.log.status != "failed":
+            self.evaluate()
         if self.log.status == "failed":
             raise self.log.failure()
-        self.evaluate()
         if self.callback is not None and self.callback(self.log.progress()) is False:
             self.log.status = "stopped"
         return self.log.status == "running"
@@ -145,7 +146,9 @@ class _Recorder(CurriculumCallback):
 
     def _observe(self) -> None:
         buffer = self.model.rollout_buffer  # type: ignore[attr-defined]
-        played = _Played(buffer.observations.copy(), buffer.values.copy())
+        steps = (buffer.observations, buffer.actions, buffer.rewards, buffer.values)
+        unknown = np.full(buffer.values.shape, -1, np.int32)
+        played = _Played(*(x.copy() for x in steps), unknown)
         self._waiting = (jax.tree.map(np.copy, self.curriculum.episodes), played)
         super()._observe()
 
@@ -177,7 +180,10 @@ class _Played(NamedTuple):
     """What `record.trace` looks at in a rollout."""
 
     obs: NDArray[np.float32]
+    action: NDArray[Any]
+    reward: NDArray[np.float32]
     value: NDArray[np.float32]
+    slot: NDArray[np.int32]
 
 
 class _SettingValue(CriticValue):

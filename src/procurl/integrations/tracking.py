@@ -330,7 +330,9 @@ def over_seeds(progress: Progress, names: Sequence[str]) -> Numbers:
     tags = dict.fromkeys(tag for row in rows for tag in row)
     numbers = {tag: float(np.mean([row[tag] for row in rows if tag in row])) for tag in tags}
     if len(rows) > 1:
-        numbers["target/return_error"] = float(mean_and_error(np.asarray(progress.ret))[1])
+        sound = np.asarray(progress.ret)[np.isfinite(progress.ret)]
+        if len(sound) > 1:
+            numbers["target/return_error"] = float(mean_and_error(sound)[1])
     numbers["speed/steps_per_second"] = float(progress.steps_per_second)
     if progress.teacher_share is not None:
         numbers["speed/teacher_share"] = float(progress.teacher_share)

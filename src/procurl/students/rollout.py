@@ -35,6 +35,8 @@ class Rollout(NamedTuple):
     action: Array  # f32[T, N, a] or i32[T, N]
     value: Array  # f32[T, N]  the critic's estimates when the step was played
     advantage: Array  # f32[T, N]
+    reward: Array  # f32[T, N]  a cut episode's last one includes what was still expected
+    slot: Array  # i32[T, N]  whose step it was: a place in `Episodes`
 
 
 def begin(env: Env, task: Task) -> Envs:
@@ -84,7 +86,7 @@ def play(
     running = Envs(
         state, obs, jax.tree.map(lambda a: a[slot], tasks), episodes.ret[slot], episodes.length[slot]
     )  # fmt: skip
-    return running, Rollout(all_obs, action, values, advantage), episodes
+    return running, Rollout(all_obs, action, values, advantage, reward, slots), episodes
 
 
 def gae(reward: Array, value: Array, next_value: Array, done: Array, gamma: float, lam: float) -> Array:

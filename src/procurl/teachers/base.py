@@ -122,7 +122,19 @@ def draw(key: Array, cdf: Array, n: int) -> Array:
 
     Scaling by the last entry, and not by 1, keeps float32's rounding of the sum from ever choosing a row
     past the end; rows of probability 0 add nothing to the cdf and are never chosen.
+
+    From what is no distribution (NaN, a negative probability, all of them 0) nothing can be drawn: all rows are -1, of
+    which `TaskSpace.from_pool` makes contexts that are NaN, and those stop the seed. Here, since every teacher with
+    weights comes by.
     """
     u = jax.random.uniform(key, (n,)) * cdf[-1]
     rows = jnp.searchsorted(cdf, u, side="right")
-    return jnp.minimum(rows, cdf.shape[0] - 1).astype(jnp.int32)
+    rows = jnp.minimum(rows, cdf.shape[0] - 1).astype(jnp.int32)
+    return jnp.where(is_distribution(cdf), rows, -1)
+
+
+def is_distribution(cdf: Array) -> Array:
+    """Whether cumulative weights, f32[n], rise from 0 or more to a finite sum above 0. Rounding may make them waver."""
+    total = cdf[-1]
+    rises = jnp.all(jnp.diff(cdf, prepend=0.0) >= -1e-5 * total)  # a comparison with NaN is False
+    return (total > 0) & jnp.isfinite(total) & rises
