@@ -3,7 +3,9 @@
     python benchmarks/teacher_cost.py --pools 1000 20000 200000
 
 One update = a queue of 5120 proposals and one `observe` with the student's critic, compiled alone, for one seed on one
-core. The last column is the wall time of a whole iteration relative to IID's at the paper's pool, measured in the same
+core. With `--large`: ProCuRL-Target over a million tasks and ten thousand targets, its time and memory.
+
+The last column is the wall time of a whole iteration relative to IID's at the paper's pool, measured in the same
 run with one seed on every core.
 """
 
@@ -11,8 +13,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import platform
+import resource
 import time
+
+from measure import iteration_seconds, machine_line
 
 import procurl
 from procurl import presets
@@ -23,20 +27,23 @@ def main() -> None:
     parser.add_argument("--setting", default="point-mass-2g")
     parser.add_argument("--pools", type=int, nargs="+", default=[1_000, 20_000, 200_000])
     parser.add_argument("--teachers", nargs="+", default=list(presets.TEACHERS))
+    parser.add_argument("--large", action="store_true", help="a million tasks and ten thousand targets, and no more")
     args = parser.parse_args()
+    if args.large:
+        large(args.setting)
+        return
     procurl.use_cores()
     import jax
 
     from procurl.bench.tables import text_table
     from procurl.envs import SETTINGS
-    from procurl.provenance import software_and_hardware
 
     env, paper_space = procurl.make(args.setting)
     config = procurl.preset(args.setting)
     _, build_space = SETTINGS[args.setting]
     iterations = {}
     for name in ["iid", *args.teachers]:
-        iterations[name] = iteration_seconds(env, paper_space, config, name)
+        iterations[name] = mean_iteration(env, paper_space, config, name)
         jax.clear_caches()  # dozens of programs at a time are more than a process can map
     rows = []
     for name in args.teachers:
@@ -54,15 +61,35 @@ def main() -> None:
         header += [f"N = {n:,}: ms", "share"]
     print()
     print(text_table([*header, "iteration / IID's"], rows))
-    machine = software_and_hardware()
     print(
-        f"\n{args.setting}; {machine['processor']}, {len(machine['devices'])} cores; an iteration with IID takes "
-        f"{1e3 * iterations['iid']:.0f} ms for one seed per core; Python {platform.python_version()}, "
-        f"jax {machine['jax']}, procurl {machine['procurl']}, {time.strftime('%Y-%m-%d')}"
+        f"\n{args.setting}; an iteration with IID takes {1e3 * iterations['iid']:.0f} ms for one seed per core; "
+        f"{machine_line()}"
     )
 
 
-def iteration_seconds(env, space, config, name: str, repeats: int = 60) -> float:
+def large(setting: str, n_tasks: int = 1_000_000, n_targets: int = 10_000, iterations: int = 20) -> None:
+    """Training goes on, exactly, with one seed on one core. Memory is the whole process's at its highest."""
+    procurl.use_cores(1, device="cpu")
+    from procurl.bench.tables import text_table
+    from procurl.engine import Engine
+    from procurl.envs import SETTINGS
+
+    env, paper_space = procurl.make(setting)
+    config = procurl.preset(setting)
+    space = dataclasses.replace(SETTINGS[setting][1](pool_size=n_tasks, n_targets=n_targets), name=setting)
+    seconds = {}
+    for name, tasks in (("the paper's", paper_space), ("large", space)):
+        engine = Engine(env, procurl.make_teacher("procurl-target", tasks), config, (0,))
+        first, later = iteration_seconds(engine, iterations)
+        size = [f"{tasks.n_pool:,}", f"{tasks.targets.seed.shape[0]:,}"]
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        seconds[name] = [name, *size, f"{first:.1f} s", f"{1e3 * later:.0f} ms", f"{memory:.2f} GiB"]
+    header = ["", "tasks", "targets", "up to the first iteration", "iteration", "memory at its highest"]
+    print(text_table(header, list(seconds.values())))
+    print(f"\n{machine_line()}")
+
+
+def mean_iteration(env, space, config, name: str, repeats: int = 60) -> float:
     """The mean, since some strategies do not update in every iteration."""
     import jax
 

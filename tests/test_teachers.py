@@ -334,3 +334,26 @@ def test_make_teacher_knows_the_presets_and_misspellings():
         procurl.make("point-mass-t1")
     with pytest.raises(ConfigError, match="Did you mean release"):
         procurl.make_teacher("iid", space, variant="relase")
+
+
+def test_draws_from_a_million_rows_have_the_right_frequencies():
+    """In one cumulative sum of float32, a row of probability 1e-6 would be off by tens of percents."""
+    n = 1_000_003
+    log_weights = jnp.zeros(n).at[:4].set(9.0).at[-2:].set(9.0).at[500_000:600_000].set(-jnp.inf)
+    rows = np.asarray(draw(jax.random.key(0), cumulative(log_weights), 300_000))
+    probabilities = np.asarray(jax.nn.softmax(log_weights), np.float64)
+    assert rows.min() >= 0 and rows.max() < n
+    assert not ((rows >= 500_000) & (rows < 600_000)).any()
+    parts = [slice(i, i + 1) for i in (0, 1, 2, 3, n - 2, n - 1)]
+    parts += [slice(4 + 50_000 * k, 4 + 50_000 * (k + 1)) for k in range(9)] + [slice(600_000, n - 2)]
+    seen = np.array([((rows >= p.start) & (rows < p.stop)).sum() for p in parts])
+    expected = np.array([probabilities[p].sum() for p in parts]) * len(rows)
+    chi_square = np.sum((seen - expected) ** 2 / expected)
+    assert chi_square < stats.chi2.ppf(0.999, len(parts))
+    even = (rows[(rows >= 4) & (rows < 500_000)] % 2 == 0).mean()  # neighbours, which are hardest to tell apart
+    assert abs(even - 0.5) < 0.005
+
+
+def test_a_million_rows_of_no_distribution_give_none():
+    log_weights = jnp.zeros(1_000_000).at[7].set(jnp.nan)
+    assert (np.asarray(draw(jax.random.key(0), cumulative(log_weights), 5)) == -1).all()

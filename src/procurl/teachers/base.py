@@ -7,6 +7,7 @@ a state of their own (PLR, CURROT, GRADIENT) implement the three methods of `pro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
@@ -112,9 +113,18 @@ def once_if(due: Array, update: Callable[[State], State], state: State) -> State
     return jax.lax.while_loop(lambda carry: carry[0], step, (due, state))[1]
 
 
+LARGE = 2**16  # rows; with more, float32 can hardly tell one cumulative probability from the next
+
+
 def cumulative(log_weights: Array) -> Array:
-    """Cumulative probabilities, f32[n], for `draw`."""
-    return jnp.cumsum(jax.nn.softmax(log_weights))
+    """Cumulative probabilities for `draw`, f32[n]; of a large pool f32[blocks, size], each block's by itself."""
+    probabilities = jax.nn.softmax(log_weights)
+    n = probabilities.shape[0]
+    if n <= LARGE:
+        return jnp.cumsum(probabilities)
+    size = math.isqrt(n - 1) + 1
+    padding = -n % size
+    return jnp.cumsum(jnp.pad(probabilities, (0, padding)).reshape(-1, size), axis=1)
 
 
 def draw(key: Array, cdf: Array, n: int) -> Array:
@@ -127,10 +137,30 @@ def draw(key: Array, cdf: Array, n: int) -> Array:
     which `TaskSpace.from_pool` makes contexts that are NaN, and those stop the seed. Here, since every teacher with
     weights comes by.
     """
+    if cdf.ndim == 2:
+        return _draw_from_blocks(key, cdf, n)
     u = jax.random.uniform(key, (n,)) * cdf[-1]
     rows = jnp.searchsorted(cdf, u, side="right")
     rows = jnp.minimum(rows, cdf.shape[0] - 1).astype(jnp.int32)
     return jnp.where(is_distribution(cdf), rows, -1)
+
+
+def _draw_from_blocks(key: Array, cdf: Array, n: int) -> Array:
+    """First a block, then a row of it by bisection: both sums are short, and so are exact enough."""
+    k_block, k_row = jax.random.split(key)
+    size = cdf.shape[1]
+    block = draw(k_block, jnp.cumsum(cdf[:, -1]), n)
+    u = jax.random.uniform(k_row, (n,)) * cdf[block, -1]
+
+    def halve(_: int, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bounds
+        middle = (low + high) // 2
+        is_later = cdf[block, middle] <= u
+        return jnp.where(is_later, middle + 1, low), jnp.where(is_later, high, middle)
+
+    start = jnp.zeros(n, jnp.int32), jnp.full(n, size - 1, jnp.int32)
+    row, _ = jax.lax.fori_loop(0, size.bit_length(), halve, start)
+    return jnp.where(block < 0, -1, block * size + row)
 
 
 def is_distribution(cdf: Array) -> Array:

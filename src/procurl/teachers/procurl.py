@@ -76,7 +76,9 @@ class ProCuRLTarget(PoolTeacher):
         None, "K(contexts, targets) in place of exp(-distance / length_scale)", static=True
     )
 
-    max_rounds = 64  # of thinning, before the exact table takes over; a few are enough in practice
+    # Rounds of thinning before the exact table takes over; a few are enough in practice. For an enormous table it is
+    # worth trying longer, up to the time that the table would take.
+    max_rounds = 64
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -129,9 +131,11 @@ class ProCuRLTarget(PoolTeacher):
         """
         cdf = cumulative(state.log_weights)
 
+        max_rounds = max(self.max_rounds, self.space.n_pool * state.z_targets.shape[0] // 2**20)
+
         def unfilled(carry: tuple[Array, Array, Array]) -> Array:
             _, filled, round_ = carry
-            return (filled < n) & (round_ < self.max_rounds)
+            return (filled < n) & (round_ < max_rounds)
 
         def one_round(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             rows, filled, round_ = carry
