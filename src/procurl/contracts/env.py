@@ -195,7 +195,7 @@ def _play(
         for name in ("obs", "reward"):
             if not np.isfinite(np.asarray(getattr(outcome, name))[alive]).all():
                 found.problem(f"step {t}: NaN or infinity in {name}")
-        terminated, truncated = np.asarray(outcome.terminated), np.asarray(outcome.truncated)
+        terminated, truncated = (np.asarray(x).astype(bool) for x in (outcome.terminated, outcome.truncated))
         if (alive & truncated).any() and not env.truncates:
             found.problem(f"step {t} was truncated, but the class says truncates = False")
         if (alive & truncated & terminated).any():
@@ -208,8 +208,6 @@ def _play(
         ended_by |= {"truncation"} if (alive & truncated).any() else set()
         alive &= ~(terminated | truncated)
         state = new_state
-        if found.problems and one is None:
-            break
         if any("NaN" in text for text in found.problems):
             break
     _afterwards(found, env, space, alive, ret, discounted, largest, ended_by, horizon)
@@ -228,19 +226,22 @@ def _is_in_shape(found: Findings, env: Env, state: Any, new_state: Any, outcome:
     if not isinstance(outcome, Step):
         found.problem(f"step returns {type(outcome).__name__} as its second part: expected a procurl.Step")
         return False
-    before = len(found.problems)
+    can_go_on = True
     difference = differing_leaves(state, new_state)
     if difference:
+        can_go_on = False
         found.problem(f"step returns a state of another shape than reset: {difference}; a loop needs both the same")
     if kind(outcome.obs) != f"float32[{n}, {env.obs_size}]":
+        can_go_on = False
         found.problem(f"step gives observations {kind(outcome.obs)}: expected float32[{n}, {env.obs_size}]")
     for name, dtype in STEP_KINDS.items():
+        can_go_on &= np.shape(getattr(outcome, name)) == (n,)
         if kind(getattr(outcome, name)) != f"{dtype}[{n}]":
             found.problem(
                 f"step gives {name} {kind(getattr(outcome, name))} for {n} tasks: expected {dtype}[{n}]"
                 + ("; success is reached or not, a share belongs into the reward" if name == "success" else "")
             )
-    return len(found.problems) == before
+    return can_go_on
 
 
 def _clipping(found: Findings, env: Env, step: Callable[..., Any], keys: Array, state: Any, action: Array) -> None:

@@ -164,9 +164,12 @@ def odd_records(plausible: Episodes) -> dict[str, Episodes]:
 
 
 def _side_by_side(found: Findings, teacher: Teacher, key: Array, n: int) -> None:
+    def first_tasks(teacher: Teacher, k: Array) -> Task:
+        return teacher.propose(teacher.init(k), k, n)
+
     keys = jax.random.split(key, 3)
-    batched = jax.jit(jax.vmap(lambda k: teacher.propose(teacher.init(k), k, n)))(keys)
-    alone = jax.jit(lambda k: teacher.propose(teacher.init(k), k, n))(keys[1])
+    batched = jax.jit(jax.vmap(first_tasks, in_axes=(None, 0)))(teacher, keys)
+    alone = jax.jit(first_tasks)(teacher, keys[1])
     if not close(jax.tree.map(lambda x: x[1], batched), alone):
         found.problem("vmap over keys changes what is proposed")
 
