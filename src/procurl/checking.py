@@ -159,8 +159,8 @@ def made(module: ModuleType, name: str, space: str | None) -> Any:
         given = {"space": _named_space(space) if space else (_only_space(module) or _setting_space(DEFAULT_SETTING))}
     elif needed:
         raise ConfigError(
-            f"{name} needs {', '.join(needed)}: expected an object, or a class or function that works without arguments "
-            f"(write def make(): return {name}(...), and check that)"
+            f"{name} needs {', '.join(needed)}: expected an object, or a class or function that works without "
+            f"arguments (write def make(): return {name}(...), and check that)"
         )
     try:
         return thing(**given)
@@ -217,7 +217,8 @@ def recognised(thing: Any, name: str) -> tuple[str, Callable[[Any, Any, int], Fi
         return "an environment in JAX", env_findings
     raise ConfigError(
         f"{name} is {type(thing).__name__}, and not recognised: expected an environment (reset and step), a Gymnasium "
-        f"environment, an environment for worker processes (maker), a teacher (propose and observe) or a procurl.TaskSpace"
+        f"environment, an environment for worker processes (maker), a teacher (propose and observe) or a "
+        f"procurl.TaskSpace"
     )
 
 

@@ -1,4 +1,5 @@
-"""The command line: `procurl list | train | resume | bench | evaluate | plot | report | watch | theory | check | doctor`.
+"""The command line: `procurl list | train | resume | bench | evaluate | plot | report | watch | theory | check |
+doctor`.
 
 Strings become objects here, once. Nothing on the way to a help text imports JAX; `train` first tells XLA which
 processors to use and imports it then.
@@ -152,13 +153,13 @@ def add_check_and_doctor(commands: Any) -> None:
     command = commands.add_parser(
         "check",
         help="an environment, teacher or task space of your own against its contract",
-        description="Say all that is wrong with an environment (JAX, Gymnasium or for worker processes), a teacher or a "
-        "task space of your own. Importing your file runs its code, as `python FILE` would. Exit status 1 if there is a "
-        "problem.",
+        description="Say all that is wrong with an environment (JAX, Gymnasium or for worker processes), a teacher or "
+        "a task space of your own. Importing your file runs its code, as `python FILE` would. Exit status 1 if there "
+        "is a problem.",
     )
     command.add_argument(
         "target", metavar="MODULE:NAME",
-        help="my_env.py:MyEnv or package.module:object; an object, a class, or a function that returns one or (env, space)",
+        help="my_env.py:MyEnv or package.module:object; an object, a class, or a function that returns one",
     )  # fmt: skip
     command.add_argument(
         "--space", metavar="MODULE:NAME", help="its tasks, or a setting; default: the only task space in its file"

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -119,7 +120,9 @@ def extras() -> Iterator[Line]:
     for extra, packages in by_extra.items():
         there = {package: installed(package) for package, _ in packages}
         missing = [package for package, version in there.items() if version is None]
-        old = [f"{p} {there[p]}, expected {lowest}" for p, lowest in packages if there[p] and is_older(there[p], lowest)]
+        old = [
+            f"{p} {there[p]}, expected {lowest}" for p, lowest in packages if there[p] and is_older(there[p], lowest)
+        ]
         how = f"pip install 'procurl[{extra}]'"
         if old:
             yield Line("Extras", extra, "problem", f"{'; '.join(old)} or newer: {how}")
@@ -172,15 +175,11 @@ def machine() -> Iterator[Line]:
 def memory_limit() -> float | None:
     """Bytes: the machine's, or less where a container has less."""
     limits = []
-    try:
+    with suppress(AttributeError, ValueError, OSError):
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        pass
     for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
+        with suppress(OSError, ValueError):  # not there, or "max"
             limits.append(int(Path(name).read_text()))
-        except (OSError, ValueError):  # not there, or "max"
-            pass
     return float(min(limits)) if limits else None
 
 
@@ -245,10 +244,15 @@ def plugin_findings(backend: str) -> Iterator[Line]:
         if version != jaxlib:
             yield Line("JAX", name, "problem", f"{version}, but jaxlib is {jaxlib}: install both of one version")
     if backend != "gpu" and gpu_is_there():
-        if os.environ.get("JAX_PLATFORMS", "").startswith("cpu") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        if os.environ.get("JAX_PLATFORMS", "").startswith("cpu") or os.environ.get("CUDA_VISIBLE_DEVICES") in (
+            "",
+            "-1",
+        ):
             yield Line("JAX", "GPU", "note", "there is one, and environment variables keep JAX from it")
         elif plugins:
-            yield Line("JAX", "GPU", "problem", "there is one, and JAX's CUDA plug-in cannot use it: is the driver new?")
+            yield Line(
+                "JAX", "GPU", "problem", "there is one, and JAX's CUDA plug-in cannot use it: is the driver new?"
+            )
         else:
             yield Line(
                 "JAX", "GPU", "note",
@@ -286,8 +290,8 @@ def self_test(device: str) -> Iterator[Line]:
             return
         yield Line(
             section, "training", "ok",
-            f"{whole['steps']:,} steps with 2 seeds, evaluated and read back; {whole['steps_per_second']:,.0f} steps/s, "
-            f"compiled in {whole['compile_seconds']:.0f} s",
+            f"{whole['steps']:,} steps with 2 seeds, evaluated and read back; {whole['steps_per_second']:,.0f} "
+            f"steps/s, compiled in {whole['compile_seconds']:.0f} s",
         )  # fmt: skip
         _, error = child("train", device, f"{home}/cut", "--cut", expected=cut_status(), **cache)
         if error:

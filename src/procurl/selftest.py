@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-SETTING, TEACHER, SEEDS, ITERATIONS, CUT_AT = "point-mass-1t", "procurl-target", 2, 6, 2
+SETTING, TEACHER, SEEDS, ITERATIONS, CUT_AT = "point-mass-1t", "procurl-unif", 2, 6, 2
 CUT_STATUS = 70  # of the process that ends itself in the middle of its run
 
 
@@ -78,7 +78,9 @@ def train_once(device: str, folder: Path, cut: bool) -> dict[str, Any]:
     task = jax.tree.map(lambda x: x[0], space.held_out)
     action = procurl.load_policy(folder).predict(env.reset(task)[1], deterministic=True)
     return {
-        "digest": _digest([result.task_ret, result.task_success, *result.trace.values(), *result.params.values(), action]),
+        "digest": _digest(
+            {"ret": result.task_ret, "success": result.task_success, "action": action, **result.trace, **result.params}
+        ),
         "finite": bool(all(abs(x) < 1e30 for x in result.ret.ravel())),  # false for NaN too
         "steps": int(result.steps[-1]),
         "resumed_at": result.timing["resumed_at_steps"],
@@ -88,12 +90,12 @@ def train_once(device: str, folder: Path, cut: bool) -> dict[str, Any]:
     }
 
 
-def _digest(arrays: list[Any]) -> str:
+def _digest(arrays: dict[str, Any]) -> str:
     import numpy as np
 
     sha = hashlib.sha256()
-    for array in arrays:
-        sha.update(np.ascontiguousarray(array).tobytes())
+    for name in sorted(arrays):  # safetensors come in any order
+        sha.update(np.ascontiguousarray(arrays[name]).tobytes())
     return sha.hexdigest()
 
 

@@ -1,7 +1,7 @@
 """The contract of an environment in JAX: pure functions of the task, that stay in shape and end in time.
 
-Random actions are played on a few tasks of every kind: from the pool, the targets, the held-out ones, and at the borders
-of the space, where things break first.
+Random actions are played on a few tasks of every kind: from the pool, the targets, the held-out ones, and at the
+borders of the space, where things break first.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def env_findings(env: Env, space: TaskSpace, steps: int) -> Findings:
         return found
     if min(env.obs_size, env.max_steps, env.action.size) < 1:
         found.problem(
-            f"obs_size = {env.obs_size}, max_steps = {env.max_steps}, action.size = {env.action.size}: expected at least 1"
+            f"obs_size = {env.obs_size}, max_steps = {env.max_steps}, action.size = {env.action.size}: expected at "
+            f"least 1"
         )
         return found
     require_pytree(found, env)
@@ -161,13 +162,20 @@ def _context(found: Findings, env: Env, space: TaskSpace, reset: Callable[..., A
     if not any(told_apart(obs, i, j) for i, j in tried):
         found.note(
             "the first observation is the same for every context: a student that does not see the context values all "
-            "tasks alike, and strategies that read its values (ProCuRL, SPDL, CURROT) cannot tell them apart; append the "
-            "context to the observation"
+            "tasks alike, and strategies that read its values (ProCuRL, SPDL, CURROT) cannot tell them apart; append "
+            "the context to the observation"
         )
 
 
 def _play(
-    found: Findings, env: Env, space: TaskSpace, tasks: Task, reset: Callable[..., Any], state: Any, obs: Array, steps: int
+    found: Findings,
+    env: Env,
+    space: TaskSpace,
+    tasks: Task,
+    reset: Callable[..., Any],
+    state: Any,
+    obs: Array,
+    steps: int,
 ) -> None:
     n = len(np.asarray(tasks.seed))
     action, keys = _actions(env, 0, n)
@@ -199,7 +207,9 @@ def _play(
         if (alive & truncated).any() and not env.truncates:
             found.problem(f"step {t} was truncated, but the class says truncates = False")
         if (alive & truncated & terminated).any():
-            found.note(f"step {t} is terminated and truncated at once: terminated counts, its end is worth nothing more")
+            found.note(
+                f"step {t} is terminated and truncated at once: terminated counts, its end is worth nothing more"
+            )
         reward = np.where(alive, np.asarray(outcome.reward, np.float64), 0.0)
         ret, discounted = ret + reward, discounted + GAMMA**t * reward
         largest = max(largest, float(np.abs(np.asarray(outcome.obs))[alive].max(initial=0.0)))
@@ -252,8 +262,8 @@ def _clipping(found: Findings, env: Env, step: Callable[..., Any], keys: Array, 
         inside, outside = step(keys, state, high)[1], step(keys, state, high + 10 * width)[1]
         if not close((inside.obs, inside.reward), (outside.obs, outside.reward)):
             found.problem(
-                f"an action beyond {env.action.high:g} has another effect than {env.action.high:g}: the environment must "
-                f"clip to its bounds, with jnp.clip(action, low, high)"
+                f"an action beyond {env.action.high:g} has another effect than {env.action.high:g}: the environment "
+                f"must clip to its bounds, with jnp.clip(action, low, high)"
             )
 
 
@@ -270,8 +280,9 @@ def _afterwards(
         found.note(f"observations reach {largest:.3g}: the networks take them as they are; scale them to about 1")
     if "time" in ended_by and not env.truncates:
         found.note(
-            f"episodes of max_steps = {env.max_steps} are terminated, not truncated: the student learns that the end of "
-            f"time is worth nothing. Right if the task is to be done by then; else set truncated, and truncates = True"
+            f"episodes of max_steps = {env.max_steps} are terminated, not truncated: the student learns that the end "
+            f"of time is worth nothing. Right if the task is to be done by then; else set truncated, and "
+            f"truncates = True"
         )
     if env.truncates and not ended_by and not alive.any():
         found.note("truncates = True, but no episode was truncated here: False saves the student work")
@@ -287,8 +298,9 @@ def value_range_findings(found: Findings, value_range: tuple[float, float], ret:
 
     if len(beyond := outside(discounted)):
         found.problem(
-            f"an episode's discounted return was {beyond[0]:.4g}, outside value_range = ({low:g}, {high:g}): teachers clip "
-            f"values to it, so tasks beyond look alike. Give the space the smallest and largest return, value_range=..."
+            f"an episode's discounted return was {beyond[0]:.4g}, outside value_range = ({low:g}, {high:g}): teachers "
+            f"clip values to it, so tasks beyond look alike. Give the space the smallest and largest return, "
+            f"value_range=..."
         )
     elif len(beyond := outside(ret)):
         found.note(

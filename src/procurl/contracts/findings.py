@@ -1,6 +1,6 @@
 """What a check has found: problems, which break the contract, and notes, which may be meant.
 
-A check runs other people's code, so an exception there is a finding too: told in one line, with the place in their file.
+A check runs other people's code, so an exception there is a finding too: told in one line, with its place.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def told(error: Exception) -> str:
             f"jnp for math and np"
         )
     if isinstance(error, jax.errors.UnexpectedTracerError):
-        return f"a traced array was kept from an earlier call (in self, or a global){at}: return it in the state instead"
+        return (
+            f"a traced array was kept from an earlier call (in self, or a global){at}: return it in the state instead"
+        )
     text = str(error).strip().split("\n")[0]
     return f"{type(error).__name__}: {text}{at}" if text else f"{type(error).__name__}{at}"
 
@@ -146,9 +148,7 @@ def _leaves(tree: Any) -> list[np.ndarray]:
         is_key = hasattr(x, "dtype") and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
         return np.asarray(jax.random.key_data(x) if is_key else x)
 
-    return [
-        x if np.issubdtype(x.dtype, np.inexact) else x.astype(np.int64) for x in map(plain, jax.tree.leaves(tree))
-    ]
+    return [x if np.issubdtype(x.dtype, np.inexact) else x.astype(np.int64) for x in map(plain, jax.tree.leaves(tree))]
 
 
 def require_pytree(found: Findings, thing: Any) -> bool:
@@ -164,7 +164,7 @@ def require_pytree(found: Findings, thing: Any) -> bool:
     for path, leaf in jax.tree_util.tree_leaves_with_path(thing):
         if not isinstance(leaf, jax.Array | np.ndarray | np.generic | bool | int | float):
             found.problem(
-                f"{name}{jax.tree_util.keystr(path)} = {leaf!r}: expected a number or an array; mark what is neither, or "
-                f"shapes the program, with field(metadata={{'static': True}})"
+                f"{name}{jax.tree_util.keystr(path)} = {leaf!r}: expected a number or an array; mark what is neither, "
+                f"or shapes the program, with field(metadata={{'static': True}})"
             )
     return True

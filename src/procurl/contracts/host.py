@@ -6,7 +6,6 @@ An environment *takes tasks* if `reset(options={"context": ..., "task_seed": ...
 
 from __future__ import annotations
 
-import logging
 import pickle
 import warnings
 from collections.abc import Callable, Iterator
@@ -48,8 +47,8 @@ def host_findings(env: HostEnv, space: TaskSpace, steps: int) -> Findings:
         pickle.dumps(make)
     except Exception as error:
         found.problem(
-            f"what maker() returns cannot be sent to worker processes: {told(error)}; return a class, a function at the "
-            f"top of a file, or functools.partial of one"
+            f"what maker() returns cannot be sent to worker processes: {told(error)}; return a class, a function at "
+            f"the top of a file, or functools.partial of one"
         )
     member = make()
     shape = getattr(member.observation_space, "shape", None)
@@ -67,11 +66,12 @@ def host_findings(env: HostEnv, space: TaskSpace, steps: int) -> Findings:
 def gymnasium_findings(env: Any, space: TaskSpace | None, steps: int, horizon: int | None = None) -> Findings:
     """`steps` at most are played in an episode; `horizon` is the length that it must not exceed, where one is known."""
     found = Findings()
-    tasks = _tasks(env, space)
-    if not tasks:
+    takes_tasks = horizon is not None or env.has_wrapper_attr("set_next_task")
+    tasks = _tasks(env, space) if takes_tasks else []
+    if not takes_tasks:
         found.note(
-            "it takes no tasks: wrap it in procurl.integrations.gymnasium.TaskEnv(env, space, apply), so that reset can be "
-            "given a context"
+            "it takes no tasks: wrap it in procurl.integrations.gymnasium.TaskEnv(env, space, apply), so that reset "
+            "can be given a context"
         )
     _gymnasium(found, env, tasks)
     spec = getattr(env, "spec", None)
@@ -85,15 +85,13 @@ def gymnasium_findings(env: Any, space: TaskSpace | None, steps: int, horizon: i
 
 def _tasks(env: Any, space: TaskSpace | None) -> list[dict[str, Any]]:
     """Options of `reset` for a few tasks, the space's two borders last; none if it takes no tasks."""
-    box = getattr(env, "context_space", None)
-    low, high = (getattr(space or box, name, None) for name in ("low", "high"))
-    if not hasattr(env, "set_next_task") and not hasattr(env, "next_task") and space is None:
+    bounds: Any = space
+    for name in ("context_space", "_desk"):  # TaskEnv's, and that of procurl's own environments
+        if bounds is None and env.has_wrapper_attr(name):
+            bounds = env.get_wrapper_attr(name)
+    if bounds is None:
         return []
-    if low is None or high is None:
-        desk = getattr(getattr(env, "unwrapped", env), "_desk", None)
-        low, high = getattr(desk, "low", None), getattr(desk, "high", None)
-    if low is None or high is None:
-        return []
+    low, high = bounds.low, bounds.high
     low, high = np.nan_to_num(np.asarray(low), neginf=-1e3), np.nan_to_num(np.asarray(high), posinf=1e3)
     contexts: list[NDArray[np.float32]] = [(low + high) / 2, low, high]
     if space is not None:
@@ -118,11 +116,8 @@ def _remarks(found: Findings) -> Iterator[None]:
 
 def _gymnasium(found: Findings, env: Any, tasks: list[dict[str, Any]]) -> None:
     """Gymnasium's own checker. It resets without options, so a task lies ready as the default."""
-    from gymnasium import logger
     from gymnasium.utils.env_checker import check_env
 
-    level = logger.min_level
-    logger.set_level(logging.WARNING)
     try:
         with _remarks(found):
             if tasks:
@@ -130,8 +125,6 @@ def _gymnasium(found: Findings, env: Any, tasks: list[dict[str, Any]]) -> None:
             check_env(env, skip_render_check=True, skip_close_check=True)
     except Exception as error:
         found.problem(f"Gymnasium's checker refuses it: {told(error)}")
-    finally:
-        logger.set_level(level)
 
 
 def _episodes(
@@ -166,9 +159,7 @@ def _episodes(
         value_range_findings(found, space.value_range, ret, discounted)
 
 
-def _task_findings(
-    found: Findings, env: Any, tasks: list[dict[str, Any]], played: list[Played], limit: int
-) -> None:
+def _task_findings(found: Findings, env: Any, tasks: list[dict[str, Any]], played: list[Played], limit: int) -> None:
     for task, episode in zip(tasks, played, strict=True):
         for when, info in (("reset", episode.first_info), ("step", episode.info)):
             named = info.get("context")
@@ -179,9 +170,9 @@ def _task_findings(
     low, high = played[-2], played[-1]
     if not np.array_equal(tasks[-2]["context"], tasks[-1]["context"]) and _same(low, high):
         found.problem(
-            f"the contexts {tasks[-2]['context'].tolist()} and {tasks[-1]['context'].tolist()} give the same episode: the "
-            f"context has no effect. Does apply(env, context) set what the environment reads (env.unwrapped), and does "
-            f"reset leave it as it is?"
+            f"the contexts {tasks[-2]['context'].tolist()} and {tasks[-1]['context'].tolist()} give the same episode: "
+            f"the context has no effect. Does apply(env, context) set what the environment reads (env.unwrapped), and "
+            f"does reset leave it as it is?"
         )
     elif not np.array_equal(tasks[-2]["context"], tasks[-1]["context"]) and _equal(low.obs[0], high.obs[0]):
         found.note(

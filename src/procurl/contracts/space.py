@@ -103,8 +103,8 @@ def _target(found: Findings, space: TaskSpace) -> None:
     if share > 0.5:
         k = int(np.argmax(moved.max(axis=0)))
         found.note(
-            f"{100 * share:.0f} % of what the target distribution draws lies far outside the space and is moved into it, "
-            f"along {space.names[k]}: are the bounds too narrow?"
+            f"{100 * share:.0f} % of what the target distribution draws lies far outside the space and is moved into "
+            f"it, along {space.names[k]}: are the bounds too narrow?"
         )
 
 
@@ -138,7 +138,9 @@ def _doubtful(found: Findings, space: TaskSpace) -> None:
     """What may be meant, but often is a slip."""
     low, high = np.asarray(space.low), np.asarray(space.high)
     for k in np.flatnonzero(low == high):
-        found.note(f"{space.names[k]} has low = high = {low[k]:g}: it never varies, and a teacher learns nothing from it")
+        found.note(
+            f"{space.names[k]} has low = high = {low[k]:g}: it never varies, and a teacher learns nothing from it"
+        )
     pool, held_out = (_identities(space, getattr(space, name)) for name in ("pool", "held_out"))
     twice = len(pool) - len(set(pool))
     if twice:
@@ -147,7 +149,9 @@ def _doubtful(found: Findings, space: TaskSpace) -> None:
         known = set(pool)
         seen = sum(task in known for task in held_out)
         if seen:
-            found.note(f"{seen} of {len(held_out)} held-out tasks are in the pool too: they measure what was trained on")
+            found.note(
+                f"{seen} of {len(held_out)} held-out tasks are in the pool too: they measure what was trained on"
+            )
     targets = space.targets
     if equal(targets._replace(row=0), space.held_out._replace(row=0)) if _as_many(targets, space.held_out) else False:
         found.note("held_out holds the very tasks of targets: evaluation measures what the teacher reasons with")

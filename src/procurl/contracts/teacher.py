@@ -64,6 +64,8 @@ def teacher_findings(teacher: Teacher, n: int) -> Findings:
     except Exception as error:
         found.problem(f"init(key) fails: {told(error)}")
         return found
+    if not is_same_when_traced_again(init.trace(teacher, key), lambda t, k: t.init(k), teacher, key):
+        found.problem("init gives another state for the same key")
     try:
         tasks = propose(teacher, state, key)
     except Exception as error:
@@ -82,7 +84,10 @@ def teacher_findings(teacher: Teacher, n: int) -> Findings:
         alone = jax.eval_shape(lambda teacher, state, key: teacher.propose(state, key, 1), teacher, state, key)
         if text := _shapes(teacher.space, alone, 1):
             found.problem(text)
-    with found.within("saving the state with procurl.save_state, and loading it,"), tempfile.TemporaryDirectory() as home:
+    with (
+        found.within("saving the state with procurl.save_state, and loading it,"),
+        tempfile.TemporaryDirectory() as home,
+    ):
         path = save_state(Path(home) / "state.safetensors", state)
         if not equal(state, load_state(path, state)):
             found.problem("the state is not the same after saving and loading it")
@@ -203,7 +208,7 @@ def _shapes(space: TaskSpace, tasks: Any, n: int) -> str | None:
     if not isinstance(tasks, Task):
         return f"propose({n}) gives {type(tasks).__name__}: expected a procurl.Task of {n} tasks"
     expected = [f"float32[{n}, {space.dim}]", f"int32[{n}]", f"int32[{n}]"]
-    given = [f"{x.dtype}{list(x.shape)}" for x in tasks]
+    given = [f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__ for x in tasks]
     return None if given == expected else f"propose({n}) gives {', '.join(given)}: expected {', '.join(expected)}"
 
 
