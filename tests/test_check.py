@@ -205,8 +205,8 @@ def test_what_is_doubtful_about_a_space_is_noted():
         fresh_seeds=False, target=Point((99.0, 0.5)),
     )  # fmt: skip
     notes = "\n".join(space_findings(doubtful).notes) + "\n".join(space_findings(twice).notes)
-    for part in ("never varies", "4 of 5 tasks of the pool", "2 of 2 held-out tasks are in the pool", "very tasks of targets",
-                 "far outside the space"):  # fmt: skip
+    for part in ("never varies", "4 of 5 tasks of the pool", "2 of 2 held-out tasks are in the pool",
+                 "very tasks of targets", "far outside the space"):  # fmt: skip
         assert part in notes, notes
 
 

@@ -284,7 +284,7 @@ def self_test(device: str) -> Iterator[Line]:
     with tempfile.TemporaryDirectory(prefix="procurl-doctor-") as home:
         cache = {"JAX_COMPILATION_CACHE_DIR": f"{home}/cache", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
         cache["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
-        whole, error = child("train", device, f"{home}/whole", **cache)
+        whole, error = child("train", device, f"{home}/whole", environment=cache)
         if whole is None or not whole["finite"]:
             yield Line(section, "training", "problem", error if whole is None else "returns are not finite")
             return
@@ -293,11 +293,11 @@ def self_test(device: str) -> Iterator[Line]:
             f"{whole['steps']:,} steps with 2 seeds, evaluated and read back; {whole['steps_per_second']:,.0f} "
             f"steps/s, compiled in {whole['compile_seconds']:.0f} s",
         )  # fmt: skip
-        _, error = child("train", device, f"{home}/cut", "--cut", expected=cut_status(), **cache)
+        _, error = child("train", device, f"{home}/cut", "--cut", expected=cut_status(), environment=cache)
         if error:
             yield Line(section, "checkpoint", "problem", f"the run that is to be cut off ended otherwise: {error}")
             return
-        resumed, error = child("train", device, f"{home}/cut", **cache)
+        resumed, error = child("train", device, f"{home}/cut", environment=cache)
         if resumed is None:
             yield Line(section, "resuming", "problem", error)
             return
@@ -327,12 +327,14 @@ def resumed_line(section: str, device: str, whole: dict[str, Any], resumed: dict
     return Line(section, "resuming", "problem", f"{after}: the result differs from an uninterrupted run")
 
 
-def child(*args: str, expected: int = 0, **environment: str) -> tuple[dict[str, Any] | None, str]:
+def child(
+    *args: str, environment: Mapping[str, str] | None = None, expected: int = 0
+) -> tuple[dict[str, Any] | None, str]:
     """(what a process of the self-test printed, "") or (None, what went wrong)."""
     command = [sys.executable, "-m", "procurl.selftest", *args]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT, env={**os.environ, **environment}
+            command, capture_output=True, text=True, timeout=TIMEOUT, env={**os.environ, **(environment or {})}
         )
     except subprocess.TimeoutExpired:
         return None, f"no answer within {TIMEOUT} s"

@@ -12,7 +12,6 @@ import argparse
 import hashlib
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +36,15 @@ def probe() -> dict[str, Any]:
     """What JAX makes of this machine."""
     import jax
 
+    config: Any = jax.config
     return {
         "backend": jax.default_backend(),
         "devices": [{"platform": d.platform, "kind": d.device_kind} for d in jax.local_devices()],
-        "float64": bool(jax.config.jax_enable_x64),
-        "matmul_precision": jax.config.jax_default_matmul_precision,
-        "prng": str(jax.config.jax_default_prng_impl),
-        "without_jit": bool(jax.config.jax_disable_jit),
-        "cache": jax.config.jax_compilation_cache_dir,
+        "float64": bool(config.jax_enable_x64),
+        "matmul_precision": config.jax_default_matmul_precision,
+        "prng": str(config.jax_default_prng_impl),
+        "without_jit": bool(config.jax_disable_jit),
+        "cache": config.jax_compilation_cache_dir,
     }
 
 
@@ -100,4 +100,4 @@ def _digest(arrays: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -28,7 +28,7 @@ from procurl.types import Continuous, Discrete, Env, Step, Task, TaskSpace
 
 GAMMA = 0.99  # the students' default: value_range is about discounted returns
 LARGE = 1e3  # observations beyond this learn badly: the networks take them as they are
-FIELDS = {"obs_size": int, "action": (Continuous, Discrete), "max_steps": int, "truncates": bool}
+FIELDS: dict[str, Any] = {"obs_size": int, "action": (Continuous, Discrete), "max_steps": int, "truncates": bool}
 STEP_KINDS = {"reward": "float32", "terminated": "bool", "truncated": "bool", "success": "bool"}
 
 

@@ -113,8 +113,9 @@ def _constants(jaxpr: Any) -> list[Any]:
 
 def differing_leaves(a: Any, b: Any) -> str | None:
     """How the structure, shapes or types of two trees differ; None where they agree."""
-    if jax.tree.structure(a) != jax.tree.structure(b):
-        return f"{_short(jax.tree.structure(a))} has become {_short(jax.tree.structure(b))}"
+    before, after = str(jax.tree.structure(a)), str(jax.tree.structure(b))
+    if before != after:
+        return f"{_short(before)} has become {_short(after)}"
     for (path, x), (_, y) in zip(
         jax.tree_util.tree_leaves_with_path(a), jax.tree_util.tree_leaves_with_path(b), strict=True
     ):
@@ -123,8 +124,8 @@ def differing_leaves(a: Any, b: Any) -> str | None:
     return None
 
 
-def _short(structure: Any) -> str:
-    text = str(structure).removeprefix("PyTreeDef(")[:-1]
+def _short(structure: str) -> str:
+    text = structure.removeprefix("PyTreeDef(")[:-1]
     return text if len(text) < 80 else f"{text[:77]}..."
 
 

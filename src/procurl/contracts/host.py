@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -96,7 +97,7 @@ def _tasks(env: Any, space: TaskSpace | None) -> list[dict[str, Any]]:
     contexts: list[NDArray[np.float32]] = [(low + high) / 2, low, high]
     if space is not None:
         picked = [tasks.context[0] for tasks in (space.pool, space.targets, space.held_out)]
-        borders = np.asarray(space.project(np.stack(contexts).astype(np.float32)))
+        borders = np.asarray(space.project(jnp.asarray(np.stack(contexts), jnp.float32)))
         contexts = [*map(np.asarray, picked), *borders]
     return [{"context": np.asarray(c, np.float32), "task_seed": 7, "task_row": -1} for c in contexts]
 

@@ -120,17 +120,18 @@ def _projection(found: Findings, space: TaskSpace) -> None:
         found.problem("project moves contexts that it has just returned: expected playable ones to stay")
     for name in KINDS:
         context = np.asarray(getattr(space, name).context)
-        moved = ~np.isclose(np.asarray(space.project(context)), context, rtol=1e-5, atol=1e-5 * np.maximum(width, 1))
+        playable = np.asarray(space.project(jnp.asarray(context)))
+        moved = ~np.isclose(playable, context, rtol=1e-5, atol=1e-5 * width)
         if moved.any():
             row = int(np.argmax(moved.any(axis=1)))
             found.problem(
                 f"{name} task {row}, {context[row].tolist()}, is moved by project to "
-                f"{np.asarray(space.project(context[row])).tolist()}: expected the space's own tasks to be playable"
+                f"{playable[row].tolist()}: expected the space's own tasks to be playable"
             )
 
 
 def _as_tasks(context: Any) -> Task:
-    number = np.arange(len(context), dtype=np.int32)
+    number = jnp.arange(len(context), dtype=jnp.int32)
     return Task(context, number, number)
 
 
@@ -153,7 +154,7 @@ def _doubtful(found: Findings, space: TaskSpace) -> None:
                 f"{seen} of {len(held_out)} held-out tasks are in the pool too: they measure what was trained on"
             )
     targets = space.targets
-    if equal(targets._replace(row=0), space.held_out._replace(row=0)) if _as_many(targets, space.held_out) else False:
+    if _as_many(targets, space.held_out) and equal(targets[:2], space.held_out[:2]):
         found.note("held_out holds the very tasks of targets: evaluation measures what the teacher reasons with")
     rows = np.asarray(targets.row)
     pooled = (rows >= 0) & (rows < space.n_pool)
