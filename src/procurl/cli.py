@@ -1,4 +1,5 @@
-"""The command line: `procurl list | train | resume | bench | evaluate | plot | report | watch | theory`.
+"""The command line: `procurl list | train | resume | bench | evaluate | plot | report | watch | theory | check |
+doctor`.
 
 Strings become objects here, once. Nothing on the way to a help text imports JAX; `train` first tells XLA which
 processors to use and imports it then.
@@ -145,7 +146,38 @@ def build_parser() -> argparse.ArgumentParser:
     command.add_argument("--out", type=Path, metavar="DIR", help="where the figures go (default .)")
     command.add_argument("--page", type=Path, metavar="FILE", help="write docs/theory.md instead, with its figures")
     command.set_defaults(run=run_theory)
+
+    add_check_and_doctor(commands)
     return parser
+
+
+def add_check_and_doctor(commands: Any) -> None:
+    command = commands.add_parser(
+        "check",
+        help="an environment, teacher or task space of your own against its contract",
+        description="Say all that is wrong with an environment (JAX, Gymnasium or for worker processes), a teacher or "
+        "a task space of your own. Importing your file runs its code, as `python FILE` would. Exit status 1 if there "
+        "is a problem.",
+    )
+    command.add_argument(
+        "target", metavar="MODULE:NAME",
+        help="my_env.py:MyEnv or package.module:object; an object, a class, or a function that returns one",
+    )  # fmt: skip
+    command.add_argument(
+        "--space", metavar="MODULE:NAME", help="its tasks, or a setting; default: the only task space in its file"
+    )
+    command.add_argument("--steps", type=step_count, default=2000, metavar="N", help="of an episode, at most (2000)")
+    command.set_defaults(run=run_check)
+
+    command = commands.add_parser(
+        "doctor",
+        help="versions, devices, and a self-test of about a minute",
+        description="Look at this installation: versions, devices, disk, settings of JAX, and a short training that is "
+        "cut and resumed. Exit status 1 if there is a problem. Nothing in it names you or your machine.",
+    )
+    command.add_argument("--json", action="store_true", help="for a bug report")
+    command.add_argument("--quick", action="store_true", help="without the self-test")
+    command.set_defaults(run=run_doctor)
 
 
 def add_bench_options(command: argparse.ArgumentParser) -> None:
@@ -368,6 +400,23 @@ def run_theory(args: argparse.Namespace) -> None:
     except ModuleNotFoundError as error:
         raise ConfigError(f"the figures need {error.name}: pip install 'procurl[report]'") from error
     command.run(args)
+
+
+def run_check(args: argparse.Namespace) -> int:
+    from procurl.devices import use_cores
+
+    use_cores(1, device="cpu")
+    from procurl import checking
+
+    text, status = checking.report(checking.check(args.target, args.space, args.steps))
+    print(text)
+    return status
+
+
+def run_doctor(args: argparse.Namespace) -> int:
+    from procurl import doctor
+
+    return doctor.run(as_json=args.json, quick=args.quick)
 
 
 def context_numbers(text: str) -> list[float]:

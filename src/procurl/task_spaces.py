@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from procurl.check import check_space
+from procurl.check import require_space
 from procurl.errors import SpaceError, unknown_name
 from procurl.targets import Blend, Point, Samples
 from procurl.types import TargetDistribution, Task, TaskSpace, random_seeds
@@ -84,7 +84,7 @@ def task_space(
     )  # fmt: skip
     targets, held_out = bare.sample_target(k_targets, n_targets), bare.sample_target(k_held_out, n_held_out)
     space = dataclasses.replace(bare, targets=targets, held_out=held_out)
-    check_space(space)
+    require_space(space)
     return space
 
 

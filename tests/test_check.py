@@ -1,0 +1,392 @@
+"""`procurl check` and its contracts: sound classes pass, and every kind of slip is found and named."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from host_probe import PaysOnHost
+
+import procurl
+from procurl import checking, cli
+from procurl.check import CheckError
+from procurl.contracts.env import env_findings
+from procurl.contracts.host import gymnasium_findings, host_findings
+from procurl.contracts.space import space_findings
+from procurl.errors import ConfigError, SpaceError
+from procurl.integrations.gymnasium import TaskEnv
+from procurl.targets import Point
+from procurl.teachers.base import PoolState
+from procurl.types import Continuous, Step
+
+
+def small_space(**changed):
+    arguments = {"low": [1.0, 0.0], "high": [9.0, 1.0], "names": ["distance", "wind"], "target": [9.0, 0.5]}
+    return procurl.task_space(**{**arguments, "pool_size": 20, "n_targets": 4, "n_held_out": 4, **changed})
+
+
+SPACE = small_space()
+
+
+class State(NamedTuple):
+    x: jax.Array
+    t: jax.Array
+    context: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Walk:
+    """Walk to the context's distance against its wind, in 12 steps."""
+
+    obs_size: ClassVar[int] = 3
+    action: ClassVar[Continuous] = Continuous(1, -1.0, 1.0)
+    max_steps: ClassVar[int] = 12
+    truncates: ClassVar[bool] = True
+
+    def reset(self, task):
+        state = State(jnp.float32(0), jnp.int32(0), task.context)
+        return state, self.seen(state)
+
+    def step(self, key, state, action):
+        state = state._replace(x=state.x + self.moved(state, action), t=state.t + 1)
+        there = state.x >= state.context[0]
+        late = state.t >= self.max_steps
+        return state, Step(self.seen(state), there.astype(jnp.float32), there, late & ~there, there)
+
+    def moved(self, state, action):
+        return jnp.clip(action[0], -1, 1) - 0.1 * state.context[1]
+
+    def seen(self, state):
+        return jnp.concatenate([state.x[None], state.context])
+
+
+def another(**methods):
+    """`Walk` with some of its parts exchanged, as a pytree of its own."""
+    return jax.tree_util.register_dataclass(type("Another", (Walk,), methods), [], [])()
+
+
+def outcome(self, key, state, action, **changed):
+    state, step = Walk.step(self, key, state, action)
+    return state, step._replace(**changed)
+
+
+def jumps(self, state, action):
+    if action[0] > 0:
+        return jnp.float32(1)
+    return jnp.float32(0)
+
+
+def test_a_sound_environment_passes_without_a_word():
+    assert procurl.check_env(Walk(), SPACE, steps=12) == ()
+
+
+def no_context(self, task):
+    return Walk.reset(self, task._replace(context=jnp.ones(2)))
+
+
+WRONG = {
+    "python control flow": ({"moved": jumps}, r"step cannot be compiled.*at test_check.py:\d+ `if action\[0\] > 0:`"),
+    "numpy's random numbers": (
+        {"moved": lambda self, state, action: jnp.clip(action[0], -1, 1) + float(np.random.normal())},
+        "something else the second time.*Python's or NumPy's random numbers",
+    ),
+    "no context": ({"reset": no_context}, "reset ignores the context"),
+    "NaN": (
+        {"step": lambda self, k, s, a: outcome(self, k, s, a, reward=jnp.log(jnp.float32(-1)))},
+        "step 0: NaN or infinity in reward",
+    ),
+    "float success": (
+        {"step": lambda self, k, s, a: outcome(self, k, s, a, success=jnp.float32(0.5))},
+        "success float32.*expected bool",
+    ),
+    "a state that changes": (
+        {"step": lambda self, k, s, a: (s._replace(t=jnp.float32(0)), Walk.step(self, k, s, a)[1])},
+        "t is int32.* first and then float32",
+    ),
+    "no end": (
+        {"step": lambda self, k, s, a: outcome(self, k, s, a, terminated=jnp.bool_(False), truncated=jnp.bool_(False))},
+        "an episode is longer than max_steps = 12",
+    ),
+    "truncated against its word": ({"truncates": False}, "was truncated, but the class says truncates = False"),
+    "no clipping": ({"moved": lambda self, state, action: action[0]}, r"an action beyond 1 has another effect"),
+    "returns beyond the range": (
+        {"step": lambda self, k, s, a: outcome(self, k, s, a, reward=jnp.float32(-3))},
+        r"discounted return was -\d+\.?\d*, outside value_range = \(0, 1\)",
+    ),
+    "an observation of another size": ({"obs_size": 4}, r"reset gives observations float32\[16, 3\]: expected .*4\]"),
+    "no such field": ({"action": 3}, "action = 3: expected Continuous or Discrete"),
+    "no step at all": ({"step": None}, "step cannot be compiled"),
+    "an exception": ({"seen": lambda self, state: state.speed}, r"reset\(task\) fails: AttributeError.*test_check.py"),
+}
+
+
+@pytest.mark.parametrize("slip", WRONG)
+def test_every_slip_of_an_environment_is_found(slip):
+    methods, message = WRONG[slip]
+    with pytest.raises(CheckError, match=message):
+        procurl.check_env(another(**methods), SPACE, steps=12)
+
+
+def test_all_problems_at_once():
+    def step(self, key, state, action):
+        return outcome(
+            self, key, state, action, reward=jnp.float32(-3), truncated=jnp.bool_(True), success=jnp.int32(1)
+        )
+
+    found = env_findings(another(step=step, truncates=False), SPACE, steps=12)
+    assert len(found.problems) == 3 and not any("fails" in text for text in found.problems), found.problems
+
+
+def test_notes_are_no_errors():
+    def blind(self, state):
+        return jnp.stack([state.x * 1e6, state.x, state.x])
+
+    def ends(self, key, state, action):
+        state, step = Walk.step(self, key, state, action)
+        return state, step._replace(terminated=step.terminated | step.truncated, truncated=jnp.bool_(False))
+
+    notes = "\n".join(procurl.check_env(another(seen=blind, step=ends, truncates=False), SPACE, steps=12))
+    for part in ("same for every context", "observations reach", "are terminated, not truncated"):
+        assert part in notes
+
+
+def test_a_class_that_is_no_pytree():
+    class Plain(Walk):
+        pass
+
+    with pytest.raises(CheckError, match="Plain is no pytree"):
+        procurl.check_env(Plain(), SPACE)
+
+
+# --- spaces -----------------------------------------------------------------------------------------------------------
+
+
+class Odd(Point):
+    """A target distribution that draws NaN."""
+
+    def sample(self, key, n):
+        task = super().sample(key, n)
+        return task._replace(context=task.context * jnp.nan)
+
+
+def pool_with(**fields):
+    return SPACE.pool._replace(**fields)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"low": jnp.array([jnp.nan, 0.0])}, "expected finite bounds with low <= high"),
+        ({"value_range": (1.0, 1.0)}, "expected .V_min, V_max. with V_min < V_max"),
+        ({"names": ("a", "a")}, "expected different ones"),
+        ({"names": ["a", "b"]}, "expected a tuple of names"),
+        ({"pool": pool_with(row=SPACE.pool.row + 1)}, "a task's row is its place in the pool"),
+        ({"pool": pool_with(seed=SPACE.pool.seed.astype(jnp.float32))}, "expected float32, int32, int32"),
+        ({"target": Odd((9.0, 0.5))}, "target.sample.*expected .64, 2., finite"),
+        ({"snap": lambda context: context + 1.0}, "project"),
+        ({"held_out": jax.tree.map(lambda x: x[:0], SPACE.held_out)}, "the held_out is empty"),
+    ],
+)
+def test_every_slip_of_a_space_is_found(changed, message):
+    with pytest.raises(SpaceError, match=message):
+        procurl.check_space(dataclasses.replace(SPACE, **changed))
+
+
+def test_what_is_doubtful_about_a_space_is_noted():
+    assert procurl.check_space(SPACE) == ()
+    twice = small_space(pool=np.tile([1.0, 0.5], (5, 1)), high=[9.0, 0.5], low=[1.0, 0.5], target=[9.0, 0.5])
+    doubtful = dataclasses.replace(
+        twice, held_out=jax.tree.map(lambda x: x[:2], twice.pool), targets=jax.tree.map(lambda x: x[:2], twice.pool),
+        fresh_seeds=False, target=Point((99.0, 0.5)),
+    )  # fmt: skip
+    notes = "\n".join(space_findings(doubtful).notes) + "\n".join(space_findings(twice).notes)
+    for part in ("never varies", "4 of 5 tasks of the pool", "2 of 2 held-out tasks are in the pool",
+                 "very tasks of targets", "far outside the space"):  # fmt: skip
+        assert part in notes, notes
+
+
+# --- teachers ---------------------------------------------------------------------------------------------------------
+
+
+def teacher(**methods):
+    return jax.tree_util.register_dataclass(type("Another", (procurl.IID,), methods), ["space"], [])(SPACE)
+
+
+def counts(self, state, key, episodes, critic):
+    if jnp.sum(episodes.finished) > 0:
+        return state
+    return state
+
+
+def divides(self, state, key, episodes, critic):
+    mean = jnp.sum(jnp.where(episodes.finished, episodes.ret, 0.0)) / jnp.sum(episodes.finished)
+    return PoolState(state.log_weights + mean)
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        ({"observe": counts}, r"observe.*only traced, at test_check.py:\d+"),
+        ({"observe": divides}, "no finished episode: state.log_weights hold NaN"),
+        (
+            {"observe": lambda self, state, key, episodes, critic: state.log_weights},
+            "observe returns a state of another shape than init",
+        ),
+        (
+            {"propose": lambda self, state, key, n: SPACE.from_pool(key, jnp.zeros(n, jnp.int32))._replace(row=state)},
+            r"propose\(64\) gives float32\[64, 2\], int32\[64\], PoolState: expected",
+        ),
+        ({"init": lambda self, key: PoolState(jnp.full(20, -jnp.inf))}, "hold only -infinity"),
+        (
+            {"init": lambda self, key: PoolState(jnp.full(20, np.random.rand()))},
+            "init gives another state for the same key",
+        ),
+        ({"propose": None}, "it has no method `propose`"),
+    ],
+)
+def test_every_slip_of_a_teacher_is_found(methods, message):
+    with pytest.raises(CheckError, match=message):
+        procurl.check_teacher(teacher(**methods))
+
+
+# --- Gymnasium, and worker processes ----------------------------------------------------------------------------------
+
+POLES = procurl.task_space([0.1], [6.0], ["pole length"], target=[6.0], value_range=(0, 100), pool_size=9)
+
+
+def set_pole(env, context):
+    env.unwrapped.length, env.unwrapped.polemass_length = context[0], 0.1 * context[0]
+
+
+def set_nothing(env, context):
+    env.unwrapped.pole = context[0]
+
+
+def cart_pole(apply=set_pole, **options):
+    return TaskEnv(gymnasium.make("CartPole-v1"), POLES, apply, **options)
+
+
+def test_a_gymnasium_environment_that_takes_tasks_passes():
+    found = gymnasium_findings(cart_pole(observe=True), POLES, steps=500)
+    assert found.problems == [] and not any("same for every context" in text for text in found.notes), found.notes
+    assert any("same for every context" in text for text in gymnasium_findings(cart_pole(), None, 500).notes)
+
+
+def test_a_context_without_effect_is_found():
+    found = gymnasium_findings(cart_pole(set_nothing, observe=False), POLES, steps=500)
+    assert any("the context has no effect" in text for text in found.problems)
+
+
+def test_a_plain_environment_is_told_about_task_env():
+    found = gymnasium_findings(gymnasium.make("CartPole-v1"), POLES, steps=500)
+    assert found.problems == [] and any("wrap it in procurl.integrations.gymnasium.TaskEnv" in t for t in found.notes)
+
+
+class Faulty(gymnasium.Env):
+    """Wrong in every respect that can be seen from outside."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    noise = np.random.default_rng(0)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.noise.uniform(-1, 1, 1).astype(np.float32), {}
+
+    def step(self, action):
+        return np.full(1, np.nan, np.float32), float("nan"), False, False, {"is_success": 3.0}
+
+
+def test_a_faulty_gymnasium_environment_has_all_its_faults_named():
+    found = "\n".join(gymnasium_findings(Faulty(), None, steps=50).problems)
+    for part in ("Gymnasium's checker refuses it", "the reward is nan", "NaN or infinity in the observation",
+                 "info['is_success'] = 3.0", "another episode the second time"):  # fmt: skip
+        assert part in found, found
+
+
+def test_environments_for_worker_processes():
+    space = procurl.task_space([0.0], [1.0], target=[1.0], value_range=(0, 8), pool_size=9)
+    found = host_findings(PaysOnHost(), space, steps=100)
+    assert not any("maker" in text or "space" in text for text in found.problems), found.problems
+
+    class Unsendable(PaysOnHost):
+        obs_size = 4
+
+        def maker(self):
+            make = super().maker()
+            return lambda: make()
+
+    problems = "\n".join(host_findings(Unsendable(), space, steps=100).problems)
+    assert "cannot be sent to worker processes" in problems and "expected (4,), as obs_size says" in problems
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+USER_FILE = """
+import procurl
+from procurl.teachers.iid import IID
+from test_check import SPACE, Walk, another, jumps
+space = SPACE
+bad = another(moved=jumps)
+def both(): return Walk(), SPACE
+def needs(x): return x
+number = 3
+"""
+
+
+@pytest.fixture
+def user_file(tmp_path):
+    path = tmp_path / "written_by_a_user.py"
+    path.write_text(USER_FILE)
+    return path
+
+
+def test_the_command_finds_recognises_and_reports(user_file, monkeypatch, capsys):
+    monkeypatch.setattr("procurl.devices.use_cores", lambda *args, **kwargs: None)  # JAX is running already
+    assert cli.main(["check", f"{user_file}:both"]) == 0
+    assert "both, an environment in JAX: ok" in capsys.readouterr().out
+    assert cli.main(["check", f"{user_file}:bad"]) == 1
+    printed = capsys.readouterr().out
+    assert "its task space: ok" in printed and "problem: step cannot be compiled" in printed
+    assert cli.main(["check", f"{user_file}:space"]) == 0
+    assert cli.main(["check", f"{user_file}:IID"]) == 0
+    assert "IID, a teacher: ok" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("{}", "expected MODULE:NAME.*there is .*both"),
+        ("{}:boht", "Did you mean both"),
+        ("{}:needs", "needs x: expected an object, or a class or function that works without arguments"),
+        ("{}:number", "number is int, and not recognised"),
+        ("nowhere.py:x", "there is no such file"),
+        ("no.such.module:x", "there is no such module"),
+    ],
+)
+def test_what_cannot_be_checked_is_said_plainly(user_file, target, message):
+    with pytest.raises(ConfigError, match=message):
+        checking.check(target.format(user_file))
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [("import sys; sys.exit(0)", "if __name__ == '__main__'"), ("1 / 0", "cannot be imported: ZeroDivisionError")],
+)
+def test_a_file_that_cannot_be_imported(tmp_path, source, message):
+    path = tmp_path / "fails.py"
+    path.write_text(source)
+    with pytest.raises(ConfigError, match=message):
+        checking.check(f"{path}:x")
+
+
+def test_an_environment_without_tasks_asks_for_them(tmp_path):
+    path = tmp_path / "lonely.py"
+    path.write_text("from test_check import Walk")
+    with pytest.raises(ConfigError, match="give --space MODULE:NAME or a setting"):
+        checking.check(f"{path}:Walk")
