@@ -146,9 +146,10 @@ class _Recorder(CurriculumCallback):
 
     def _observe(self) -> None:
         buffer = self.model.rollout_buffer  # type: ignore[attr-defined]
-        steps = (buffer.observations, buffer.actions, buffer.rewards, buffer.values)
-        unknown = np.full(buffer.values.shape, -1, np.int32)
-        played = _Played(*(x.copy() for x in steps), unknown)
+        played = _Played(
+            buffer.observations.copy(), buffer.actions.copy(), buffer.rewards.copy(), buffer.values.copy(),
+            slot=np.full(buffer.values.shape, -1, np.int32),
+        )  # fmt: skip
         self._waiting = (jax.tree.map(np.copy, self.curriculum.episodes), played)
         super()._observe()
 

@@ -64,7 +64,8 @@ def learning_curves(results: list[Result], *, band: str = "se") -> Any:
         draw(axes, c.steps / 1e6, c.mean, c.low, c.high, look[c.label], c.label)
     finish(axes, STEPS, "return on target tasks")
     setting, kind = results[0].config["setting"] or "custom", "95 % interval" if band == "ci" else "standard error"
-    axes.set_title(f"{setting}: mean and {kind} over {_seeds(curves)}")
+    title = f"{setting}: mean and {kind} over {_seeds(curves)}"
+    axes.set_title(title, fontsize=None if len(title) < 60 else 9)  # failed seeds make it long
     axes.legend(frameon=False, fontsize=9)
     return figure
 
