@@ -22,7 +22,9 @@ import procurl
 from procurl import cli, failure, record
 from procurl.bench import tables
 from procurl.bench.stats import summarise
-from procurl.check import CheckError, _state_findings, check_teacher
+from procurl.check import CheckError, check_teacher
+from procurl.contracts.findings import Findings
+from procurl.contracts.teacher import check_state
 from procurl.envs.point_mass import PointMass
 from procurl.errors import ConfigError, NonFiniteError, RunFolderError
 from procurl.evaluation import Scores
@@ -398,8 +400,10 @@ def test_check_teacher_finds_what_is_no_distribution():
     check_teacher(Telling(space, p=1 / n))
     state = DoubtState(jnp.zeros(n), jnp.bool_(False))
     for p in (-1 / n, 0.0, np.nan):
-        (finding,) = _state_findings("now", Telling(space, p=p), state)
-        assert f"now: probabilities from {p:g} to {p:g}" in finding
+        found = Findings()
+        check_state(found, "now", Telling(space, p=p), state)
+        (problem,) = found.problems
+        assert f"now: probabilities from {p:g} to {p:g}" in problem
 
 
 def test_a_curriculum_on_the_host_refuses_what_is_not_finite():

@@ -100,7 +100,7 @@ def is_same_when_traced_again(first: Any, again: Callable[..., Any], *args: Any)
     """
     second = jax.jit(again).trace(*args).jaxpr
     same = _text(first.jaxpr) == _text(second)
-    return same and all(map(np.array_equal, _constants(first.jaxpr), _constants(second)))
+    return same and equal(_constants(first.jaxpr), _constants(second))
 
 
 def _text(jaxpr: Any) -> str:

@@ -75,7 +75,7 @@ def teacher_findings(teacher: Teacher, n: int) -> Findings:
     if shape_problems:
         found.problem(shape_problems)
         return found
-    _state(found, "before anybody has played", teacher, state)
+    check_state(found, "before anybody has played", teacher, state)
     _proposals(found, "before anybody has played", teacher.space, state, tasks)
     if not equal(tasks, propose(teacher, state, key)) or not is_same_when_traced_again(
         propose.trace(teacher, state, key), lambda t, s, k: t.propose(s, k, n), teacher, state, key
@@ -114,7 +114,7 @@ def _observe(found: Findings, teacher: Teacher, state: Any, key: Array, propose:
                 found.problem("observe gives another state for the same state, key and episodes")
             watched = after
             if mood != "NaN":
-                _state(found, f"critic {mood!r}", teacher, watched)
+                check_state(found, f"critic {mood!r}", teacher, watched)
             _proposals(found, f"critic {mood!r}", teacher.space, watched, propose(teacher, watched, turn_key))
     played = imagined_episodes(key, propose(teacher, state, key))
     first = observe.trace(teacher, state, key, played, CRITICS["mixed"])
@@ -215,7 +215,7 @@ def _shapes(space: TaskSpace, tasks: Any, n: int) -> str | None:
     return None if given == expected else f"propose({n}) gives {', '.join(given)}: expected {', '.join(expected)}"
 
 
-def _state(found: Findings, when: str, teacher: Teacher, state: Any) -> None:
+def check_state(found: Findings, when: str, teacher: Teacher, state: Any) -> None:
     """No NaN in it; and where a teacher tells its `probabilities(state)` of the pool's tasks, they are such."""
     floats = [x for x in jax.tree.leaves(state) if jnp.issubdtype(jnp.asarray(x).dtype, jnp.floating)]
     if any(np.isnan(np.asarray(x)).any() for x in floats):
@@ -233,6 +233,12 @@ def _state(found: Findings, when: str, teacher: Teacher, state: Any) -> None:
 
 def _proposals(found: Findings, when: str, space: TaskSpace, state: Any, tasks: Task) -> None:
     """Tasks of the space, and weights that are a distribution."""
+    weights = getattr(state, "log_weights", None)
+    if weights is not None:
+        weights = np.asarray(weights)
+        if np.isnan(weights).any() or np.isposinf(weights).any() or not np.isfinite(weights).any():
+            what = "NaN" if np.isnan(weights).any() else "infinity" if np.isposinf(weights).any() else "only -infinity"
+            found.problem(f"{when}: state.log_weights hold {what}: their softmax is not a distribution over the pool")
     low, high = np.asarray(space.low), np.asarray(space.high)
     if np.isnan(np.asarray(tasks.context)).any():
         found.problem(
@@ -254,9 +260,3 @@ def _proposals(found: Findings, when: str, space: TaskSpace, state: Any, tasks: 
             found.problem(f"{when}: a proposal's seed is not that of its row in the pool, and fresh_seeds is False")
     if (np.asarray(tasks.seed) < 0).any():
         found.problem(f"{when}: proposed seeds below 0: expected 0 .. 2^31 - 1")
-    weights = getattr(state, "log_weights", None)
-    if weights is not None:
-        weights = np.asarray(weights)
-        if np.isnan(weights).any() or np.isposinf(weights).any() or not np.isfinite(weights).any():
-            what = "NaN" if np.isnan(weights).any() else "infinity" if np.isposinf(weights).any() else "only -infinity"
-            found.problem(f"{when}: state.log_weights hold {what}: their softmax is not a distribution over the pool")
