@@ -106,9 +106,10 @@ def test_truncated_longer_missing_and_extra_files_are_named(load, file, folder):
         load(folder)
 
 
-def test_a_result_may_have_folders_and_hidden_files_beside_it(folder):
+def test_a_result_may_have_pages_folders_and_hidden_files_beside_it(folder):
     (folder / "logs").mkdir()
     (folder / ".DS_Store").write_bytes(b"")
+    report.write(folder / "report.html", "<p>")
     assert procurl.load_result(folder).status == "stopped"
 
 

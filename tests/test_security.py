@@ -169,6 +169,12 @@ def test_no_file_of_a_result_can_do_anything(name, folder, evil, tmp_path, monke
         assert everything(tmp_path) == before and not place.exists(), what
 
 
+def test_weights_of_something_else_are_no_policy(folder):
+    forge(folder, "policy.safetensors", storage.to_tensors({"left": np.zeros((2, 3)), "policy.0.w": np.zeros((2, 3))}))
+    with pytest.raises(RunFolderError, match="run holds no weights of a student"):
+        procurl.load_policy(folder)
+
+
 @pytest.mark.parametrize("name", checkpoint.CHECKPOINT.files)
 def test_no_file_of_a_checkpoint_can_do_anything(name, folder, evil, tmp_path, monkeypatch):
     place, files = evil

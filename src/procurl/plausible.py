@@ -128,5 +128,6 @@ def _array(arrays: dict[str, np.ndarray], name: str, kinds: str, shape: tuple[in
     fits = a.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, a.shape, strict=True))
     if not fits or a.dtype.kind not in kinds:
         wanted = ", ".join("any" if n is None else str(n) for n in shape)
-        raise ValueError(f"{name} is {a.dtype}{list(a.shape)}; expected numbers of shape [{wanted}]")
+        what = "whole numbers" if kinds == "iu" else "numbers"
+        raise ValueError(f"{name} is {a.dtype}{list(a.shape)}; expected {what} of shape [{wanted}]")
     return a

@@ -179,7 +179,7 @@ def read_files(folder: Path) -> dict[str, Any]:
     from procurl.plausible import require_result
 
     data = storage.read_folder(folder, RUN)
-    storage.refuse_others(folder, FILES, below=True)
+    storage.refuse_others(folder, FILES, strict=False)
     require_result(folder, data)
     return data
 
@@ -195,4 +195,7 @@ def load_policy(path: str | os.PathLike[str], seed: int | None = None) -> Any:
         raise ConfigError(f"seed {seed} is not in {path}: it holds the seeds {seeds}")
     row = 0 if seed is None else seeds.index(seed)
     params = {k: v[row] for k, v in data["policy.safetensors"].items()}
-    return Policy(params, config["action"])
+    try:
+        return Policy(params, config["action"])
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise RunFolderError(f"{path} holds no weights of a student: {error!r}") from error

@@ -23,6 +23,7 @@ import numpy as np
 from procurl.errors import RunFolderError
 
 MANIFEST = "manifest.json"
+FOR_PEOPLE = (".png", ".pdf", ".gif", ".mp4", ".html", ".md")  # of plot, watch and report
 MOST_TEXT = 64 * 2**20  # bytes of JSON or TOML; ours have kilobytes
 MOST_DEPTH = 32  # lists in lists; Python's own reader gives up somewhere near a thousand, and other code before
 # A compressed file may unpack to this many bytes, and to so many for each of its own. Zeros shrink to a thousandth:
@@ -93,19 +94,21 @@ def _verified(folder: Path, form: Format) -> dict[str, bytes]:
     return contents
 
 
-def refuse_others(folder: Path, expected: Iterable[str], below: bool = False) -> None:
+def refuse_others(folder: Path, expected: Iterable[str], strict: bool = True) -> None:
     """No file but these: one that nobody wrote on purpose is a sign that something went wrong.
 
-    With `below`, folders and hidden files may be there as well (checkpoints; what a file manager leaves behind).
+    Unless `strict`, what is no data may be there as well: folders (checkpoints), pictures and pages that our own
+    commands make, and hidden files, as file managers leave them behind.
     """
-    beside = [p for p in folder.iterdir() if not (below and (p.name.startswith(".") or _is_real_folder(p)))]
-    extra = sorted({p.name for p in beside} - {*expected, MANIFEST})
+    extra = {p.name for p in folder.iterdir() if strict or not _is_no_data(p)} - {*expected, MANIFEST}
     if extra:
-        raise RunFolderError(f"{folder} holds {', '.join(extra[:3])}, which procurl did not write there: take it away")
+        raise RunFolderError(
+            f"{folder} holds {', '.join(sorted(extra)[:3])}, which procurl did not write there: take it away"
+        )
 
 
-def _is_real_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
+def _is_no_data(path: Path) -> bool:
+    return path.name.startswith(".") or path.suffix in FOR_PEOPLE or (path.is_dir() and not path.is_symlink())
 
 
 def to_json(data: Any) -> bytes:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from procurl import storage
 from procurl.bench.page_data import page_data
 from procurl.bench.studies import Collection
 from procurl.errors import RunFolderError
@@ -51,7 +52,7 @@ def write(path: Path, text: str) -> Path:
     partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, "utf-8")
+        storage.write(partial, text.encode())
         os.replace(partial, path)
     except OSError as error:
         with suppress(OSError):  # a read-only disk
