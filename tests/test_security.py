@@ -325,6 +325,16 @@ def test_pipes_and_endless_devices_elsewhere(what, tmp_path):
         path.unlink()
 
 
+def test_a_link_that_the_user_names_is_followed(tmp_path):
+    path = procurl.save_state(tmp_path / "step-100.safetensors", {"w": np.ones(2)})
+    (tmp_path / "latest.safetensors").symlink_to(path)
+    assert state.read_state(tmp_path / "latest.safetensors")[0]["w"].tolist() == [1.0, 1.0]
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name in ("loop", "nowhere"):
+        with pytest.raises(CheckpointError, match=f"{name} cannot be read"):
+            state.read_state(tmp_path / name)
+
+
 def test_links_in_place_of_checkpoints_are_not_followed(folder, tmp_path):
     """What is saved, renamed and removed there would be somebody else's."""
     shutil.move(folder / "checkpoints", tmp_path / "thesis")

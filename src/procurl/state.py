@@ -54,8 +54,8 @@ def read_notes(path: str | os.PathLike[str]) -> dict[str, str]:
 
 def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The named arrays and the notes of a file, checked against its digest."""
-    content = storage.read(Path(path))
     try:
+        content = storage.read(Path(path), named_by_user=True)
         tensors = storage.from_tensors(content)  # which checks the header, too
         length = int.from_bytes(content[:8], "little")
         metadata = storage.from_json(content[8 : 8 + length]).get("__metadata__", {})

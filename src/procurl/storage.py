@@ -217,12 +217,14 @@ def from_tensors(content: bytes) -> dict[str, np.ndarray]:
     return safetensors.numpy.load(content)
 
 
-def read(path: Path, most: int | None = None) -> bytes:
+def read(path: Path, most: int | None = None, named_by_user: bool = False) -> bytes:
     """The content of a plain file, of `most` bytes at most.
 
     A link may lead anywhere, a pipe would wait for ever, a device may have no end: a stranger's folder can hold all.
+    A file that the user named may be a link of theirs.
     """
     try:
+        path = Path(os.path.realpath(path)) if named_by_user else path
         kind = os.lstat(path).st_mode
         if not stat.S_ISREG(kind):
             raise RunFolderError(f"{path} is {_kind(kind)}; expected a plain file")

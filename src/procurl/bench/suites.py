@@ -120,9 +120,9 @@ def load_suite(path: Path) -> Suite:
     from procurl import storage  # with NumPy, which a help text does without
 
     try:
-        given = tomllib.loads(storage.read(path, storage.MOST_TEXT).decode())
+        given = tomllib.loads(storage.read(path, storage.MOST_TEXT, named_by_user=True).decode())
     except RunFolderError as error:
-        raise ConfigError(f"cannot read the suite {path}: {error}") from error
+        raise ConfigError(f"cannot read the suite: {error}") from error
     except ValueError as error:  # TOML's own errors, those of UTF-8, and numbers of thousands of digits
         raise ConfigError(f"{path} is no TOML file: {error}") from error
     except RecursionError:
