@@ -28,6 +28,7 @@ test-ray: $(VENV)/.ray  ## benchmarks on a Ray cluster of several nodes on this 
 lint: $(READY)  ## formatting and style
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python tools/check_loading.py
 
 types: $(READY)  ## static types of the package
 	$(BIN)/mypy

@@ -121,7 +121,11 @@ def made_up_run(
         steps=at * N_STEPS,
         task_ret=success,
         task_success=success,
-        held_out={"context": held_out.astype(np.float32), "seed": np.zeros(HELD_OUT), "row": -np.ones(HELD_OUT)},
+        held_out={
+            "context": held_out.astype(np.float32),
+            "seed": np.zeros(HELD_OUT, int),
+            "row": np.full(HELD_OUT, -1),
+        },
         trace={"task_context": context, "target_distance": distance},
         params={"policy.0.w": rng.normal(size=(n_seeds, 64, 64)).astype(np.float32)},
     )

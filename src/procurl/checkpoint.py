@@ -17,10 +17,11 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -73,7 +74,10 @@ class RunFolder:
     def restore(self, engine: AnyEngine, log: Log) -> Any:
         """Where the checkpoint left off. From here on its folder is an unfinished run again."""
         assert self.found is not None
-        log.restore(*self.found.log)
+        try:
+            log.restore(*self.found.log)
+        except (KeyError, TypeError, ValueError, IndexError) as error:  # undamaged, but not what we wrote
+            raise CheckpointError(f"{self.found.path} holds no log of this run: {error!r}") from error
         carry = engine.restored(self.found.state, str(self.found.path))
         result.remove_result(self.path)
         logger.info("%s: going on after %s steps", self.path, f"{log.iterations * log.config.student.n_steps:,}")
@@ -92,6 +96,7 @@ class RunFolder:
             try:
                 self._save(engine.saved(carry), log)
             except OSError as error:
+                shutil.rmtree(self.path / "checkpoints" / ".partial", ignore_errors=True)  # it takes up room
                 warnings.warn(
                     f"could not save a checkpoint to {self.path}: {error.strerror or error}. The run goes on, and "
                     f"will try again: make room.",
@@ -118,6 +123,7 @@ class RunFolder:
             "state.safetensors": storage.to_tensors(state),
         }
         home = self.path / "checkpoints"
+        _refuse_link(home)
         home.mkdir(exist_ok=True)
         staging = home / ".partial"
         shutil.rmtree(staging, ignore_errors=True)
@@ -126,12 +132,36 @@ class RunFolder:
         os.replace(staging, home / f"{log.iterations:010}")
         storage.sync_folder(home)
         self._saved_iterations = log.iterations
+        shutil.rmtree(home / ".old", ignore_errors=True)  # of a process that was killed just there
         for old in checkpoints(self.path)[:-KEPT]:
             os.replace(old, home / ".old")  # under its own name it would look damaged if we were cut off here
             shutil.rmtree(home / ".old")
 
     def finish(self, outcome: Result) -> None:
-        outcome.write_into(self.path)
+        """Write the result; where that fails and no checkpoint holds it either, put it somewhere else and say where."""
+        try:
+            outcome.write_into(self.path)
+        except result.SaveError as error:
+            played = outcome.trace["started"].shape[1] if outcome.trace else 0
+            if self._saved_iterations == played and (self.path / "checkpoints" / f"{played:010}").is_dir():
+                error.add(f"Its last checkpoint is there: `procurl resume {self.path}` writes the result when it can.")
+            else:
+                error.add(_rescued(outcome, self.path))
+            raise
+
+
+def _rescued(outcome: Result, folder: Path) -> str:
+    """A result that cannot go to its own folder: beside it, or among the temporary files, which may be another disk."""
+    for home in (folder.absolute().parent, Path(tempfile.gettempdir())):
+        place = _free(home / f"{folder.absolute().name}.rescued")
+        try:
+            outcome.save(place)
+        except RunFolderError:
+            with suppress(OSError):
+                place.rmdir()  # it is empty
+            continue
+        return f"The result was rescued to {place}: move it to a safe place."
+    return f"Neither beside {folder} nor in {tempfile.gettempdir()} was there room for it."
 
 
 class Nowhere:
@@ -164,6 +194,8 @@ def open_run(
         logger.info("the run that was in %s is now in %s", folder, aside)
     with only_writer(folder):
         if holds_run(folder):
+            if not os.access(folder, os.W_OK):
+                raise RunFolderError(f"cannot go on in {folder}: no permission to write there")
             run.found = _to_go_on_with(folder, config, resume)
         else:
             result.reserve(folder, besides=("checkpoints", failure.FOLDER))
@@ -240,11 +272,17 @@ def load_checkpoint(folder: Path, iteration: int | None = None) -> Checkpoint:
 
 
 def _read(path: Path) -> Checkpoint:
+    _refuse_link(path.parent)
+    _refuse_link(path)
     data = storage.read_folder(path, CHECKPOINT)
     storage.refuse_others(path, CHECKPOINT.files)
     try:
-        config, counters = data["run.json"]["config"], data["run.json"]["log"]
-    except (KeyError, TypeError) as error:
+        config, counters = dict(data["run.json"]["config"]), dict(data["run.json"]["log"])
+        if counters["iterations"] != int(path.name):
+            raise ValueError(f"it is of iteration {counters['iterations']!r}")
+        steps_per_iteration(config), int(config["steps"])
+        int(data["log.npz"]["evaluated_at"][-1])
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise RunFolderError(f"{path / 'run.json'} holds something else: {error!r}") from error
     return Checkpoint(path, config, (counters, data["log.npz"]), data["state.safetensors"])
 
@@ -252,7 +290,13 @@ def _read(path: Path) -> Checkpoint:
 def checkpoints(folder: Path) -> list[Path]:
     """Those of a run folder, oldest first."""
     home = folder / "checkpoints"
-    return sorted(p for p in home.iterdir() if p.name.isdigit()) if home.is_dir() else []
+    return sorted(p for p in home.iterdir() if p.name.isascii() and p.name.isdigit()) if home.is_dir() else []
+
+
+def _refuse_link(path: Path) -> None:
+    """What is written or removed there would be somebody else's."""
+    if path.is_symlink():
+        raise RunFolderError(f"{path} is a link; expected a folder of this run. Put the folder itself there")
 
 
 def _set_aside_after(folder: Path, iteration: int) -> None:

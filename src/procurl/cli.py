@@ -19,6 +19,7 @@ from procurl import __version__, presets
 from procurl.devices import keep_programs
 from procurl.errors import ConfigError, ProcurlError
 from procurl.options import configured, sort_options, train_options
+from procurl.terminal import in_one_line, printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(args.run(args) or 0)
     except ProcurlError as error:
-        print(f"procurl: {error}", file=sys.stderr)
+        print(printable(f"procurl: {error}"), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("procurl: interrupted", file=sys.stderr)
@@ -36,6 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone, as in `procurl list | head`
         sys.stderr.close()
         return 0
+    except OSError as error:  # of the disk: full, read-only, gone
+        print(printable(f"procurl: {error.filename or 'a file'}: {error.strerror or error}"), file=sys.stderr)
+        return 1
 
 
 class Command(argparse.ArgumentParser):
@@ -325,7 +329,7 @@ def run_bench(args: argparse.Namespace) -> int:
     from procurl.bench import command
 
     if args.suite == "status":
-        print(command.status(args.folder))
+        print(printable(command.status(args.folder)))
         return 0
     if args.folder is not None:
         raise ConfigError(
@@ -342,7 +346,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
     use_cores(device=args.device)
     from procurl.bench.tables import evaluate_run
 
-    print(evaluate_run(result, args.episodes, args.deterministic))
+    print(printable(evaluate_run(result, args.episodes, args.deterministic)))
 
 
 def run_plot(args: argparse.Namespace) -> None:
@@ -356,7 +360,7 @@ def run_plot(args: argparse.Namespace) -> None:
     results = [load_result(f) for f in folders]
     args.out.mkdir(parents=True, exist_ok=True)
     for path in figures.save_all(results, args.out, band=args.band, suffix=args.format, published=True):
-        print(path)
+        print(printable(str(path)))
 
 
 def run_report(args: argparse.Namespace) -> None:
@@ -365,7 +369,7 @@ def run_report(args: argparse.Namespace) -> None:
 
     collection = collect(args.paths)
     for problem in collection.problems:
-        print(f"procurl: {problem}", file=sys.stderr)
+        print(f"procurl: {in_one_line(problem)}", file=sys.stderr)
     if args.markdown:
         from procurl.bench import markdown
 
@@ -387,7 +391,7 @@ def run_watch(args: argparse.Namespace) -> None:
     )  # fmt: skip
     for e in episodes:
         how = "success" if e.success else "no success"
-        print(f"{e.chosen.origin} ({e.about}): {e.steps} steps, return {e.ret:.3f}, {how}")
+        print(in_one_line(f"{e.chosen.origin} ({e.about}): {e.steps} steps, return {e.ret:.3f}, {how}"))
     print(f"wrote {out} ({out.stat().st_size:,} bytes)")
 
 

@@ -28,7 +28,7 @@ from jax import Array
 from procurl.errors import CheckpointError, ConfigError, NonFiniteError
 from procurl.integrations.tasks import HostTask
 from procurl.provenance import describe_teacher
-from procurl.state import load_state, read_notes, save_state
+from procurl.state import load_state, note, read_notes, save_state
 from procurl.types import Episodes, Task, Teacher
 
 Value = Callable[[Task], Any]
@@ -286,7 +286,7 @@ class Curriculum:
         """Go on from a file. One that belongs to another teacher, space or seed is refused."""
         from procurl.checkpoint import differing, listed
 
-        there = json.loads(read_notes(path).get("curriculum", "null"))
+        there = note(path, read_notes(path), "curriculum")
         if not isinstance(there, dict):
             raise CheckpointError(f"{path} holds no curriculum")
         differences = differing(there, self.description())

@@ -32,7 +32,7 @@ class ProgressLine:
             self._live = Live(Text(f"{self.title}: compiling"), console=self.console, refresh_per_second=4)
             self._live.start()
         elif not self.quiet:
-            self.console.print(f"{self.title}: compiling", highlight=False, soft_wrap=True)
+            self.console.print(Text(f"{self.title}: compiling"), soft_wrap=True)
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -47,7 +47,7 @@ class ProgressLine:
             now = time.monotonic()
             if now - self._printed >= self.every or progress.steps == progress.total_steps:
                 self._printed = now
-                self.console.print(f"{self.title}: {describe(progress)}", highlight=False, soft_wrap=True)
+                self.console.print(Text(f"{self.title}: {describe(progress)}"), soft_wrap=True)
 
 
 class _News(logging.Handler):
@@ -58,7 +58,7 @@ class _News(logging.Handler):
         self.console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.console.print(self.format(record), highlight=False, soft_wrap=True)
+        self.console.print(Text(self.format(record)), soft_wrap=True)  # a Text: no brackets are read as markup
 
 
 def describe(progress: Progress) -> str:

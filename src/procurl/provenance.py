@@ -57,7 +57,19 @@ def describe_teacher(teacher: Teacher) -> dict[str, Any]:
 
 
 def rebuilt(description: dict[str, Any]) -> tuple[Env | HostEnv, Teacher, Config]:
-    """The inverse of `describe`, for settings and teachers of this package; refused if the outcome would differ."""
+    """The inverse of `describe`, for settings and teachers of this package; refused if the outcome would differ.
+
+    A stranger may have written the description: its names are looked up among ours, and never imported.
+    """
+    try:
+        return _rebuilt(description)
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"this run's configuration cannot be read: {error!r}") from error
+
+
+def _rebuilt(description: dict[str, Any]) -> tuple[Env | HostEnv, Teacher, Config]:
     from procurl.envs import make
     from procurl.teachers import TEACHERS
     from procurl.teachers.base import redrawn

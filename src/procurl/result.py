@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,8 @@ class Result:
             storage.sync_folder(folder)
         except OSError as error:
             shutil.rmtree(staging, ignore_errors=True)
-            remove_result(folder)
+            with suppress(OSError):  # a disk that has become read-only; without a manifest, nothing there looks whole
+                remove_result(folder)
             raise SaveError(folder, error, self) from error
 
     def _files(self) -> dict[str, bytes]:
@@ -126,6 +128,10 @@ class SaveError(RunFolderError):
             f"choose another folder; from Python the result is still there as error.result, with its save(path)."
         )
         self.result = result
+
+    def add(self, what: str) -> None:
+        """Something that the user should know as well."""
+        self.args = (f"{self.args[0]} {what}",)
 
 
 def steps_per_iteration(config: dict[str, Any]) -> int:
@@ -160,8 +166,10 @@ def remove_result(folder: Path) -> None:
 def load_result(path: str | os.PathLike[str]) -> Result:
     """Read a run folder, after checking every file against the manifest."""
     if not (Path(path) / storage.MANIFEST).exists() and (Path(path) / "checkpoints").is_dir():
-        raise RunFolderError(f"{path} holds an unfinished run: `procurl resume {path}` goes on with it")
-    data = storage.read_folder(Path(path), RUN)
+        raise RunFolderError(
+            f"{path} has no {storage.MANIFEST}; it holds an unfinished run: `procurl resume {path}` goes on with it"
+        )
+    data = read_files(Path(path))
     evaluations, provenance, trace = data["evaluations.npz"], data["provenance.json"], data["trace.npz"]
     failures = failure.unflatten(provenance.pop("failures", []), trace, str(path))
     failure.require_whole(Path(path), [f.seed for f in failures])
@@ -180,22 +188,36 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     )
 
 
+def read_files(folder: Path) -> dict[str, Any]:
+    """The files of a result as plain data: undamaged, alone in their folder, and about one run."""
+    from procurl.plausible import require_result
+
+    data = storage.read_folder(folder, RUN)
+    storage.refuse_others(folder, FILES, strict=False)
+    require_result(folder, data)
+    return data
+
+
 def load_policy(path: str | os.PathLike[str], seed: int | None = None) -> Any:
     """The trained policy of one seed of a run (unless `seed` names another, the first that did not fail), ready to
     `predict`.
     """
     from procurl.policy import Policy
 
-    data = storage.read_folder(Path(path), RUN)
+    data = read_files(Path(path))
     config = data["config.json"]
     seeds = config["seeds"]
     if seed is not None and seed not in seeds:
         raise ConfigError(f"seed {seed} is not in {path}: it holds the seeds {seeds}")
-    failed = {row["seed"]: row["message"] for row in data["provenance.json"].get("failures", [])}
+    failures = failure.unflatten(data["provenance.json"].get("failures", []), data["trace.npz"], str(path))
+    failed = {f.seed: str(f) for f in failures}
     sound = [s for s in seeds if s not in failed]
     if not sound or seed in failed:
         which = f"the sound ones are {sound}" if sound else "so are all others"
         raise ConfigError(f"{failed[seeds[0] if seed is None else seed]}. It left no policy; {which}.")
     row = seeds.index(sound[0] if seed is None else seed)
     params = {k: v[row] for k, v in data["policy.safetensors"].items()}
-    return Policy(params, config["action"])
+    try:
+        return Policy(params, config["action"])
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise RunFolderError(f"{path} holds no weights of a student: {error!r}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import numpy as np
 from procurl import storage
 from procurl.errors import CheckpointError, RunFolderError
 
-FORMAT = ("procurl-state", "1")
+FORMAT = ("procurl-state", "2")
+BEFORE = ("procurl-state", "1")  # its digest is of the tensors alone, not of the notes; still read
+UNSIGNED = "0" * 64  # where the digest of a file will stand, while it is computed
 
 
 def save_state(path: str | os.PathLike[str], state: Any, **notes: str) -> Path:
@@ -22,15 +25,16 @@ def save_state(path: str | os.PathLike[str], state: Any, **notes: str) -> Path:
     `notes` are strings that travel along, e.g. the setting's name.
     """
     target = Path(path)
-    tensors = named(state)
-    metadata = {**notes, "format": FORMAT[0], "version": FORMAT[1], "sha256": _digest(tensors)}
+    metadata = {**notes, "format": FORMAT[0], "version": FORMAT[1], "sha256": UNSIGNED}
+    content = storage.to_tensors(named(state), metadata)
     staging = target.with_name(f".{target.name}.partial")
     try:
-        storage.write(staging, storage.to_tensors(tensors, metadata))
+        storage.write(staging, content.replace(_entry(UNSIGNED), _entry(hashlib.sha256(content).hexdigest()), 1))
         os.replace(staging, target)
         storage.sync_folder(target.parent)
     except OSError as error:
-        staging.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only disk
+            staging.unlink(missing_ok=True)
         raise RunFolderError(
             f"could not write {target}: {error.strerror or error}. Nothing was overwritten."
         ) from error
@@ -50,19 +54,34 @@ def read_notes(path: str | os.PathLike[str]) -> dict[str, str]:
 
 def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The named arrays and the notes of a file, checked against its digest."""
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(path, "numpy") as file:  # type: ignore[no-untyped-call]
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
-    except (OSError, SafetensorError) as error:
+        content = storage.read(Path(path), named_by_user=True)
+        tensors = storage.from_tensors(content)  # which checks the header, too
+        length = int.from_bytes(content[:8], "little")
+        metadata = storage.from_json(content[8 : 8 + length]).get("__metadata__", {})
+    except Exception as error:  # the reader's own errors are of many kinds, and all mean this
         raise CheckpointError(f"{path} cannot be read: {error}") from error
-    if (metadata.get("format"), metadata.get("version")) != FORMAT:
+    form = metadata.get("format"), metadata.get("version")
+    if form not in (FORMAT, BEFORE):
         raise CheckpointError(f"{path} is not a {FORMAT[0]} of version {FORMAT[1]}: {metadata.get('format')!r}")
-    if metadata.get("sha256") != _digest(tensors):
+    digest = str(metadata.get("sha256"))
+    unsigned = content.replace(_entry(digest), _entry(UNSIGNED), 1)
+    if digest != (hashlib.sha256(unsigned).hexdigest() if form == FORMAT else _digest(tensors)):
         raise CheckpointError(f"{path} is damaged: its content does not match its digest")
     return tensors, metadata
+
+
+def note(path: str | os.PathLike[str], notes: dict[str, str], name: str) -> Any:
+    """What a note says, where it is JSON; None where it is not there."""
+    try:
+        return storage.from_json(notes.get(name, "null"), finite=False)  # a space may reach to infinity
+    except ValueError as error:
+        raise CheckpointError(f"{path} has a note {name!r} that cannot be read: {error}") from error
+
+
+def _entry(digest: str) -> bytes:
+    """How the digest stands in the header. A whole file is hashed with zeros there: a digest cannot hold itself."""
+    return f'"sha256":"{digest}"'.encode()
 
 
 def named(tree: Any) -> dict[str, np.ndarray]:
@@ -105,6 +124,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _digest(tensors: dict[str, np.ndarray]) -> str:
+    """Of version 1."""
     sha = hashlib.sha256()
     for name in sorted(tensors):
         sha.update(f"{name} {tensors[name].dtype} {tensors[name].shape} ".encode())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -58,7 +59,14 @@ class Cell:
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> Cell:
+        """The inverse; ValueError for what is no cell. Its names become names of folders."""
         group = Group(row["setting"], row["teacher"], row["variant"])
+        for name in (*group, row["digest"]):
+            if not re.fullmatch(r"\w[\w.-]*", name):
+                raise ValueError(f"{name!r}: expected letters, digits, '.', '-' and '_'")
+        numbers = [*row["seeds"], row["steps"]]
+        if len(numbers) < 2 or any(type(n) is not int or n < 0 for n in numbers):
+            raise ValueError(f"seeds {row['seeds']!r} and steps {row['steps']!r}: expected whole numbers")
         return cls(group, tuple(row["seeds"]), row["steps"], row["digest"])
 
 

@@ -10,9 +10,9 @@ The last are made of the cells and are made again when those change.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from procurl import __version__, storage
 from procurl.bench.cells import Cell, Group
 from procurl.errors import RunFolderError
+from procurl.terminal import in_one_line
 
 if TYPE_CHECKING:
     from procurl.result import Result
@@ -37,6 +38,13 @@ class State:
     total: int = 0  # whole iterations; 0 before anybody knows
     ret: float | None = None
     error: str = ""
+
+    def require_kinds(self) -> None:
+        """Of what was read from a file."""
+        kinds = {"state": str, "steps": int, "total": int, "ret": float | int | None, "error": str}
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"{name} = {getattr(self, name)!r}: expected {kind}")
 
 
 class GridFolder:
@@ -77,20 +85,32 @@ class GridFolder:
         cells = [{"cell": cell.to_json(), **asdict(self.states[cell])} for cell in self.cells]
         row = {"format": FORMAT[0], "version": FORMAT[1], "procurl": __version__, "suite": self.suite, "cells": cells}
         staging = self.path / STAGING
-        storage.write(staging, storage.to_json(row))
-        os.replace(staging, self.path / GRID)
+        try:
+            storage.write(staging, storage.to_json(row))
+            os.replace(staging, self.path / GRID)
+        except OSError as error:
+            with suppress(OSError):
+                staging.unlink(missing_ok=True)
+            raise RunFolderError(
+                f"could not write {self.path / GRID}: {error.strerror or error}. Finished cells are kept: make room, "
+                f"and the same command goes on"
+            ) from error
 
     @classmethod
     def load(cls, path: Path) -> GridFolder:
         """As far as it was written down. What is called running runs only while a process holds the folder."""
         try:
-            row = json.loads((path / GRID).read_text())
+            if not os.path.lexists(path / GRID):
+                raise FileNotFoundError
+            row = storage.from_json(storage.read(path / GRID, storage.MOST_TEXT))
             if (row["format"], row["version"]) != FORMAT:
                 raise ValueError(f"format {row['format']!r} version {row['version']!r}")
             cells = [Cell.from_json(r["cell"]) for r in row["cells"]]
-            grid = cls(path, row["suite"], cells)
+            grid = cls(path, str(row["suite"]), cells)
             fields = State.__dataclass_fields__
             grid.states = {c: State(**{k: r[k] for k in fields}) for c, r in zip(cells, row["cells"], strict=True)}
+            for s in grid.states.values():
+                s.require_kinds()
         except FileNotFoundError:
             raise RunFolderError(f"{path} holds no benchmark: expected a folder that `procurl bench` wrote") from None
         except (ValueError, KeyError, TypeError, OSError) as error:
@@ -139,7 +159,8 @@ def status_table(grid: GridFolder) -> str:
     for cell, s in grid.states.items():
         ret = "" if s.ret is None else f"{s.ret:.3f}"
         steps = f"{s.steps:,} / {s.total or cell.steps:,}"
-        rows.append((s.state, cell.group.name, cell.block, steps, ret, (s.error.splitlines() or [""])[0]))
+        first_line = (s.error.splitlines() or [""])[0]
+        rows.append((s.state, cell.group.name, cell.block, steps, ret, in_one_line(first_line)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([*lines, summary(grid)])

@@ -8,6 +8,7 @@ from typing import Any
 from procurl.bench.page_data import summary_of, threshold_of
 from procurl.bench.studies import Collection, Strategy, Study
 from procurl.bench.tables import text_table
+from procurl.terminal import in_one_line
 
 HEADER = (
     "strategy", "seeds", "steps", "final return", "95 % interval", "IQM", "mean over training",
@@ -93,6 +94,7 @@ def _value(value: Any) -> str:
 
 def _plain(text: str) -> str:
     """Names are the user's: nothing in them starts a new cell, a tag or a link."""
+    text = in_one_line(text)
     for sign in "\\`*_[]<>|":
         text = text.replace(sign, f"\\{sign}")
-    return " ".join(text.split())
+    return text

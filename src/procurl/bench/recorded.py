@@ -6,13 +6,14 @@ the npz, where it is there) some of the tasks that were chosen.
 
 from __future__ import annotations
 
-import json
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from procurl import storage
 from procurl.errors import RunFolderError
 
 # Files from before teachers were recorded with their class.
@@ -51,18 +52,20 @@ class Row:
 def read(path: Path) -> list[Row] | None:
     """The strategies of one file; None for a file that is something else."""
     try:
-        summary = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        summary = storage.from_json(storage.read(path, storage.MOST_TEXT), finite=False)
+    except ValueError as error:
         raise RunFolderError(f"{path} cannot be read: {error}") from error
     if not isinstance(summary, dict) or not isinstance(summary.get("teachers"), dict) or "setting" not in summary:
         return None
     arrays: dict[str, np.ndarray] = {}
     if path.with_suffix(".npz").is_file():
-        with np.load(path.with_suffix(".npz"), allow_pickle=False) as kept:
-            arrays = dict(kept)
+        try:
+            arrays = storage.from_npz(storage.read(path.with_suffix(".npz")))
+        except (ValueError, zipfile.BadZipFile) as error:
+            raise RunFolderError(f"{path.with_suffix('.npz')} cannot be read: {error}") from error
     try:
         return [row for name, entry in summary["teachers"].items() for row in _rows(summary, name, entry, arrays)]
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise RunFolderError(f"{path} is not as benchmarks/compare.py writes it: {error!r}") from error
 
 

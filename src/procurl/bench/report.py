@@ -12,9 +12,11 @@ import html
 import importlib.resources
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from procurl import storage
 from procurl.bench.page_data import page_data
 from procurl.bench.studies import Collection
 from procurl.errors import RunFolderError
@@ -50,10 +52,11 @@ def write(path: Path, text: str) -> Path:
     partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, "utf-8")
+        storage.write(partial, text.encode())
         os.replace(partial, path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only disk
+            partial.unlink(missing_ok=True)
         raise RunFolderError(f"could not write {path}: {error.strerror or error}; choose another file") from error
     return path
 

@@ -15,6 +15,7 @@ A number that a row leaves out is the paper's (`procurl.presets`). A suite of on
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from procurl import presets
-from procurl.errors import ConfigError, unknown_name
+from procurl.errors import ConfigError, RunFolderError, unknown_name
 
+MOST_SEEDS = 100_000  # of a row; each is kept in memory
 ALL_TEACHERS = tuple(presets.TEACHERS)
 
 
@@ -115,17 +117,24 @@ def find_suite(name: str) -> Suite:
 
 
 def load_suite(path: Path) -> Suite:
+    from procurl import storage  # with NumPy, which a help text does without
+
     try:
-        given = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"cannot read the suite {path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        given = tomllib.loads(storage.read(path, storage.MOST_TEXT, named_by_user=True).decode())
+    except RunFolderError as error:
+        raise ConfigError(f"cannot read the suite: {error}") from error
+    except ValueError as error:  # TOML's own errors, those of UTF-8, and numbers of thousands of digits
         raise ConfigError(f"{path} is no TOML file: {error}") from error
+    except RecursionError:
+        raise ConfigError(f"{path} is no suite: it is nested too deeply") from None
     _check_names(f"{path}", given, {"name": str, "summary": str, "rows": list})
     if not given.get("rows"):
         raise ConfigError(f"{path} has no rows: expected [[rows]] with settings = [...], and teachers, seeds, steps")
+    name = given.get("name", path.stem)
+    if not re.fullmatch(r"\w[\w .-]*", name):  # its results go to runs/NAME
+        raise ConfigError(f"{path}: name = {name!r}: expected letters, digits, '.', '-' and '_'")
     rows = tuple(_row(f"{path}, row {i}", row) for i, row in enumerate(given["rows"], 1))
-    return Suite(given.get("name", path.stem), given.get("summary", ""), rows)
+    return Suite(name, given.get("summary", ""), rows)
 
 
 def _row(where: str, given: Any) -> Row:
@@ -142,6 +151,8 @@ def _row(where: str, given: Any) -> Row:
                 raise ConfigError(f"{where}: {name} = {fields[name]}: expected a list of {kind.__name__}")
             fields[name] = tuple(fields[name])
     if isinstance(fields.get("seeds"), int):
+        if fields["seeds"] > MOST_SEEDS:
+            raise ConfigError(f"{where}: seeds = {fields['seeds']}: expected at most {MOST_SEEDS:,}")
         fields["seeds"] = tuple(range(fields["seeds"]))
     try:
         return Row(**fields)

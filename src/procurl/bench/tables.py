@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from procurl.bench.stats import mean_and_error
-from procurl.errors import ConfigError
+from procurl.errors import ConfigError, RunFolderError
 from procurl.evaluation import Scores, evaluate
 from procurl.policy import actors, unflatten
 from procurl.result import Result
+from procurl.terminal import in_one_line
 from procurl.types import HostEnv, Task
 
 
@@ -36,11 +37,16 @@ def evaluate_run(result: Result, episodes: int, deterministic: bool) -> str:
     else:
         keys = jax.vmap(jax.random.key)(jnp.asarray(result.seeds, jnp.uint32))
         run = jax.jit(jax.vmap(lambda p, k: evaluate(env, p, tasks, k, episodes, deterministic, space.fresh_seeds)))
-        scores = run(unflatten(result.params), keys)
+        try:
+            scores = run(unflatten(result.params), keys)
+        except (KeyError, TypeError, ValueError, IndexError) as reason:  # a file that is whole, and of something else
+            raise RunFolderError(
+                f"the weights of {result.label} are not of a student of this setting: {reason}"
+            ) from reason
 
     ret = np.asarray(scores.ret)  # f32[S, H]
     mean, error = mean_and_error(ret)
-    names = result.config["space"]["names"]
+    names = [in_one_line(name) for name in result.config["space"]["names"]]
     rows = [
         [*(f"{c:.3f}" for c in distinct[i]), f"{mean[i]:.3f}", f"{error[i]:.3f}"]
         for i in np.argsort(mean, kind="stable")
@@ -48,7 +54,7 @@ def evaluate_run(result: Result, episodes: int, deterministic: bool) -> str:
     overall, overall_error = mean_and_error(ret.mean(axis=1))
     kind = "deterministic" if deterministic else "stochastic"
     return (
-        f"{result.label}, {len(ret)} seeds, {episodes} episodes per task, {kind} policy\n"
+        f"{in_one_line(result.label)}, {len(ret)} seeds, {episodes} episodes per task, {kind} policy\n"
         + text_table([*names, "return", "+-"], rows)
         + f"\nmean over tasks: {overall:.3f} +- {overall_error:.3f} (standard error over seeds){left_out}"
     )

@@ -243,13 +243,13 @@ class CurriculumCallback(BaseCallback):
         Then `model.learn(more, callback=callback, reset_num_timesteps=False)`.
         """
         from procurl.checkpoint import differing, listed
-        from procurl.state import arranged, read_state
+        from procurl.state import arranged, note, read_state
 
         tensors, notes = read_state(path)
         if "run" not in notes:
             what = "a curriculum without a model" if "curriculum" in notes else "no run of CurriculumCallback"
             raise CheckpointError(f"{path} holds {what}; nothing was loaded")
-        differences = differing(json.loads(notes["run"]), self._description(model))
+        differences = differing(note(path, notes, "run"), self._description(model))
         if differences:
             raise CheckpointError(f"{path} is of another run; nothing was loaded. It differs:\n{listed(differences)}")
         own = {k: v for k, v in tensors.items() if not k.startswith("model.")}

@@ -92,12 +92,40 @@ def _refuse_others(model: BaseAlgorithm, parts: Arrays, where: str) -> None:
                 f"{where} is of another model; nothing was loaded: {name} is {there.get(name, 'missing')} there, "
                 f"{here.get(name, 'missing')} here"
             )
-    n = parts["buffer.rewards"].shape[0] if "buffer.rewards" in parts else 0
-    buffer = getattr(model, "replay_buffer", None)
-    if buffer is not None and n > buffer.buffer_size:
+    for name in COUNTERS:
+        if f"counter.{name}" in parts and not np.isfinite(parts[f"counter.{name}"]):
+            raise CheckpointError(f"{where} counts {parts[f'counter.{name}']} as {name}; nothing was loaded")
+    _refuse_odd_averages(model, parts, where)
+    _refuse_odd_buffer(getattr(model, "replay_buffer", None), parts, where)
+
+
+def _refuse_odd_averages(model: BaseAlgorithm, parts: Arrays, where: str) -> None:
+    """An optimiser's: each of a weight that is here, and of its shape, or a number."""
+    for name, state in model.get_parameters().items():
+        if "param_groups" not in state:
+            continue
+        weights = [w for group in recursive_getattr(model, name).param_groups for w in group["params"]]
+        shapes = {str(k): tuple(w.shape) for k, w in enumerate(weights)}
+        for full in (f for f in parts if f.startswith(f"{name}.state.")):
+            k, _, key = full.removeprefix(f"{name}.state.").partition(".")
+            if not key or k not in shapes or parts[full].shape not in ((), shapes[k]):
+                raise CheckpointError(f"{where} has {full} of shape {parts[full].shape}; nothing was loaded")
+
+
+def _refuse_odd_buffer(buffer: Any, parts: Arrays, where: str) -> None:
+    """As many of each part of a transition, of the shapes here, and no more than there is room for."""
+    if buffer is None:
+        return
+    here = {f"buffer.{k}": getattr(buffer, k) for k in BUFFER if getattr(buffer, k, None) is not None}
+    place = parts.get("buffer.place", np.zeros(0))
+    n = len(parts["buffer.rewards"]) if "buffer.rewards" in parts else 0
+    if n > buffer.buffer_size:
         raise CheckpointError(
             f"{where} has {n} transitions per environment; the buffer here takes {buffer.buffer_size}"
         )
+    fits = all(name in parts and parts[name].shape == (n, *array.shape[1:]) for name, array in here.items())
+    if not fits or place.shape != (2,) or not 0 <= place[0] <= n:
+        raise CheckpointError(f"{where} has transitions of another kind than the buffer here; nothing was loaded")
 
 
 def _grows(name: str) -> bool:

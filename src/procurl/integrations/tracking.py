@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from procurl import storage
 from procurl.bench.stats import mean_and_error
 from procurl.errors import ConfigError, MissingExtraError, RunFolderError, unknown_name
 from procurl.record import Progress
@@ -244,7 +245,7 @@ class WandbState:
         )
         if self._path is not None and not fresh and self._path.exists():
             try:
-                before = json.loads(self._path.read_text())
+                before = storage.from_json(storage.read(self._path, storage.MOST_TEXT), finite=False)
                 if before["run"] == self._told:
                     self.run_id, self.position = str(before["id"]), int(before["position"])
             except (OSError, ValueError, KeyError, TypeError) as error:

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 from procurl.bench.figures.canvas import plt, save
 from procurl.bench.figures.curricula import (
@@ -21,6 +24,7 @@ from procurl.bench.figures.heat_map import final_returns, return_heat_map
 from procurl.bench.style import COLOURS, FAMILY_COLOURS, NAMES, colour_of, labels
 from procurl.envs.bipedal.track import MASTERED
 from procurl.result import Result
+from procurl.terminal import in_one_line
 
 __all__ = [
     "save_all", "save_published", "save", "learning_curves", "learning_curve", "Curve", "figure_two",
@@ -41,7 +45,7 @@ def save_all(
         if setting == "bipedal":
             pictures["returns"] = final_returns(runs, MASTERED)
         for kind, figure in pictures.items():
-            written += save(figure, out / f"{setting}-{kind}.{suffix}")
+            written += save(figure, out / f"{_file_name(setting)}-{kind}.{suffix}")
     return [*written, *(save_published(results, out) if published else [])]
 
 
@@ -54,7 +58,7 @@ def save_published(results: list[Result], out: Path) -> list[Path]:
         pictures["profiles"] = performance_profiles(several)
     for setting, runs in by_setting.items():
         if setting != "minigrid" and _that_began(runs):  # its contexts are bits: `family_shares` suits them better
-            pictures[f"{setting}-figure-3"] = figure_three(_that_began(runs))
+            pictures[f"{_file_name(setting)}-figure-3"] = figure_three(_that_began(runs))
     written = []
     for name, figure in pictures.items():
         written += save(figure, out / f"{name}.png", out / f"{name}.pdf", dpi=300)
@@ -64,8 +68,23 @@ def save_published(results: list[Result], out: Path) -> list[Path]:
 def _by_setting(results: list[Result]) -> dict[str, list[Result]]:
     found: dict[str, list[Result]] = defaultdict(list)
     for result in results:
-        found[result.config["setting"] or "custom"].append(result)
+        plain = dataclasses.replace(result, config=_without_formulas(result.config))
+        found[plain.config["setting"] or "custom"].append(plain)
     return found
+
+
+def _without_formulas(data: Any) -> Any:
+    """Names are somebody's: Matplotlib would set what stands between dollars as mathematics, or fail to."""
+    if isinstance(data, dict):
+        return {k: _without_formulas(v) for k, v in data.items()}
+    if isinstance(data, list):
+        return [_without_formulas(v) for v in data]
+    return in_one_line(data).replace("$", r"\$") if isinstance(data, str) else data
+
+
+def _file_name(setting: str) -> str:
+    """A setting's name can be a stranger's, and must not lead out of the folder."""
+    return re.sub(r"[^\w.-]+", "-", setting).lstrip(".-") or "custom"
 
 
 def _that_began(runs: list[Result]) -> list[Result]:
