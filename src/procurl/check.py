@@ -13,12 +13,37 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from procurl.errors import ProcurlError, SpaceError
+from procurl.arguments import LARGEST, real
+from procurl.config import Config
+from procurl.errors import ConfigError, ProcurlError, SpaceError
 from procurl.types import Continuous, Env, Episodes, HostEnv, Task, TaskSpace, Teacher
+
+MOST_TASKS = 2**22  # a uniform draw of 32 bits has twice as many values: with more tasks, some could never be drawn
 
 
 class CheckError(ProcurlError, AssertionError):
     """A class that does not keep its contract."""
+
+
+def require_kinds(env: Any, teacher: Any, config: Any, callback: Any = None) -> None:
+    """The parts of a run are what they should be: a name or a class in place of an object is a common slip."""
+    require_teacher(teacher)
+    require_env(env)
+    if not isinstance(config, Config):
+        raise ConfigError(f"config = {config!r}: expected procurl.Config(...), or procurl.preset(NAME)")
+    if callback is not None and not callable(callback):
+        raise ConfigError(f"callback = {callback!r}: expected a function of one argument, a procurl.Progress")
+
+
+def require_env(env: Any) -> None:
+    if isinstance(env, type) or not (isinstance(env, HostEnv) or (hasattr(env, "reset") and hasattr(env, "step"))):
+        raise ConfigError(f"env = {env!r}: expected an environment, e.g. the first of procurl.make(NAME)")
+
+
+def require_teacher(teacher: Any) -> None:
+    methods = all(hasattr(teacher, name) for name in ("init", "propose", "observe"))
+    if isinstance(teacher, type) or not methods or not isinstance(getattr(teacher, "space", None), TaskSpace):
+        raise ConfigError(f"teacher = {teacher!r}: expected a teacher, e.g. procurl.make_teacher(NAME, space)")
 
 
 def require_fit(env: Env | HostEnv, teacher: Teacher) -> None:
@@ -37,19 +62,33 @@ def require_fit(env: Env | HostEnv, teacher: Teacher) -> None:
 
 def check_space(space: TaskSpace) -> None:
     """Bounds, pool, targets and held-out tasks agree with each other."""
+    if not isinstance(space, TaskSpace):
+        raise ConfigError(f"space = {space!r}: expected a task space, of procurl.make(NAME) or procurl.task_space(...)")
     low, high = np.asarray(space.low), np.asarray(space.high)
     findings = []
     if low.shape != (space.dim,) or high.shape != (space.dim,):
         findings.append(f"low has shape {low.shape} and high {high.shape}: expected ({space.dim},), as there are names")
     elif not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
         findings.append(f"low = {low} and high = {high}: expected finite bounds with low <= high")
-    v_min, v_max = space.value_range
-    if not (np.isfinite(v_min) and np.isfinite(v_max) and v_min < v_max):
-        findings.append(f"value_range = {space.value_range}: expected (V_min, V_max) with V_min < V_max")
+    elif (np.abs(low) > LARGEST).any() or (np.abs(high) > LARGEST).any():
+        findings.append(f"low = {low} and high = {high}: expected numbers of at most {LARGEST:g}, as they have 32 bits")
+    findings += _value_range_findings(space.value_range)
     if not findings:
         for name in ("pool", "targets", "held_out"):
             findings += _task_findings(name, getattr(space, name), space.names, low, high)
     _raise_if(findings, f"task space {space.name!r}" if space.name else "task space", SpaceError)
+
+
+def _value_range_findings(value_range: Any) -> list[str]:
+    try:
+        v_min, v_max = (real("value", v) for v in value_range)
+        if np.float32(v_min) < np.float32(v_max):
+            return []
+    except (TypeError, ValueError):  # a ConfigError is one
+        pass
+    return [
+        f"value_range = {value_range!r}: expected (V_min, V_max), two numbers with V_min < V_max, different in 32 bits"
+    ]
 
 
 def _task_findings(what: str, tasks: Task, names: tuple[str, ...], low: Any, high: Any) -> list[str]:
@@ -58,6 +97,8 @@ def _task_findings(what: str, tasks: Task, names: tuple[str, ...], low: Any, hig
         return [f"{what}.context has shape {context.shape}: expected (number of tasks, {len(names)})"]
     if len(context) == 0:
         return [f"the {what} is empty: expected at least one task"]
+    if len(context) > MOST_TASKS:
+        return [f"the {what} has {len(context):,} tasks: expected at most {MOST_TASKS:,}, as draws have 32 bits"]
     if np.shape(tasks.seed) != (len(context),) or np.shape(tasks.row) != (len(context),):
         return [f"{what}: {len(context)} contexts, but seed {np.shape(tasks.seed)} and row {np.shape(tasks.row)}"]
     tolerance = 1e-5 * (high - low)
@@ -73,6 +114,7 @@ def _task_findings(what: str, tasks: Task, names: tuple[str, ...], low: Any, hig
 
 def check_env(env: Env, space: TaskSpace, steps: int = 50) -> None:
     """Reset is a function of the task, step is pure, outcomes are finite, and nothing breaks under jit and vmap."""
+    require_env(env)
     check_space(space)
     findings = []
     n = min(8, space.n_pool)
@@ -140,6 +182,7 @@ CRITICS = {
 
 def check_teacher(teacher: Teacher, n: int = 64) -> None:
     """The contract of `procurl.types.Teacher`, under critics from sensible to absurd."""
+    require_teacher(teacher)
     check_space(teacher.space)
     findings = []
     key = jax.random.key(0)

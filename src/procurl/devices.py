@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+from procurl.arguments import whole
 from procurl.errors import ConfigError
 
 
@@ -22,9 +23,9 @@ def use_cores(cores: int | None = None, device: str | None = None) -> None:
         raise ConfigError("use_cores must come before the first use of JAX: make it the first line of the script")
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f"device = {device!r}: expected cpu or gpu")
+    n = available_cores() if cores is None else whole("cores", cores, 1)
     if device is not None:
         os.environ["JAX_PLATFORMS"] = {"cpu": "cpu", "gpu": "cuda,cpu"}[device]  # callbacks run on the CPU
-    n = cores or available_cores()
     given = os.environ.get("XLA_FLAGS", "")
     wanted = {
         "--xla_force_host_platform_device_count": str(n),
@@ -32,6 +33,19 @@ def use_cores(cores: int | None = None, device: str | None = None) -> None:
     }
     added = [f"{flag}={value}" for flag, value in wanted.items() if flag not in given]
     os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
+
+
+def require_device(device: str | None) -> None:
+    """Ask JAX for the device that the user wants, before any work: its own message is a page long."""
+    import jax
+
+    try:
+        jax.local_devices()
+    except RuntimeError as error:
+        raise ConfigError(
+            f"device = {device!r}: JAX cannot use it ({str(error).splitlines()[0]}). Install a JAX for it, or leave "
+            f"--device out"
+        ) from error
 
 
 def available_cores() -> int:

@@ -21,12 +21,20 @@ from typing import Any
 
 import numpy as np
 
-from procurl import storage
+from procurl import arguments, storage
 from procurl.errors import ConfigError, RunFolderError
 
 FILES = (
     "config.json", "provenance.json", "evaluations.npz", "trace.npz", "policy.safetensors", "timing.json",
 )  # fmt: skip
+# what readers ask for
+PARTS = {
+    "config.json": ("setting", "env", "teacher", "space", "action", "config", "seeds", "steps"),
+    "provenance.json": ("status",),
+    "evaluations.npz": (
+        "seeds", "steps", "task_ret", "task_success", "held_out_context", "held_out_seed", "held_out_row",
+    ),
+}  # fmt: skip
 RUN = storage.Format("procurl-run", 1, FILES)
 
 
@@ -148,9 +156,11 @@ def remove_result(folder: Path) -> None:
 
 def load_result(path: str | os.PathLike[str]) -> Result:
     """Read a run folder, after checking every file against the manifest."""
-    if not (Path(path) / storage.MANIFEST).exists() and (Path(path) / "checkpoints").is_dir():
+    path = arguments.path("path", path)
+    if not (path / storage.MANIFEST).exists() and (path / "checkpoints").is_dir():
         raise RunFolderError(f"{path} holds an unfinished run: `procurl resume {path}` goes on with it")
-    data = storage.read_folder(Path(path), RUN)
+    data = storage.read_folder(path, RUN)
+    _require_parts(path, data)
     evaluations = data["evaluations.npz"]
     return Result(
         config=data["config.json"],
@@ -166,14 +176,46 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     )
 
 
+def _require_parts(folder: Path, data: dict[str, Any]) -> None:
+    """A whole and unaltered file may still have been written by something else: names and shapes must fit."""
+    for file, names in PARTS.items():
+        part = data[file]
+        missing = [name for name in names if not isinstance(part, dict) or name not in part]
+        if missing:
+            raise RunFolderError(f"{folder / file} lacks {missing[0]}: it was not written by this version of procurl")
+    config, arrays = data["config.json"], data["evaluations.npz"]
+    s, e, h = arrays["seeds"].size, arrays["steps"].size, arrays["held_out_seed"].size
+    expected = {
+        "seeds": (s,), "steps": (e,), "task_ret": (s, e, h), "task_success": (s, e, h), "held_out_seed": (h,),
+        "held_out_row": (h,), "held_out_context": (h, arrays["held_out_context"].shape[-1]),
+    }  # fmt: skip
+    for name, shape in expected.items():
+        if arrays[name].shape != shape:
+            raise RunFolderError(
+                f"{folder / 'evaluations.npz'}: {name} has shape {arrays[name].shape}, expected {shape} for {s} seeds, "
+                f"{e} evaluations and {h} held-out tasks"
+            )
+    if config["seeds"] != arrays["seeds"].tolist():
+        raise RunFolderError(
+            f"{folder}: config.json names the seeds {config['seeds']}, evaluations.npz {arrays['seeds'].tolist()}: "
+            f"expected the same"
+        )
+    for name, tensor in data["policy.safetensors"].items():
+        if tensor.shape[:1] != (s,):
+            raise RunFolderError(
+                f"{folder / 'policy.safetensors'}: {name} has shape {tensor.shape}, expected ({s}, ...): one per seed"
+            )
+
+
 def load_policy(path: str | os.PathLike[str], seed: int | None = None) -> Any:
     """The trained policy of one seed of a run (the first, unless `seed` names another), ready to `predict`."""
     from procurl.policy import Policy
 
-    data = storage.read_folder(Path(path), RUN)
+    data = storage.read_folder(arguments.path("path", path), RUN)
+    _require_parts(Path(path), data)
     config = data["config.json"]
     seeds = config["seeds"]
-    if seed is not None and seed not in seeds:
+    if seed is not None and (seed not in seeds or isinstance(seed, bool)):
         raise ConfigError(f"seed {seed} is not in {path}: it holds the seeds {seeds}")
     row = 0 if seed is None else seeds.index(seed)
     params = {k: v[row] for k, v in data["policy.safetensors"].items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import jax
 import numpy as np
 
 from procurl import storage
-from procurl.errors import CheckpointError, RunFolderError
+from procurl.errors import CheckpointError, ConfigError, RunFolderError
 
 FORMAT = ("procurl-state", "1")
 
@@ -23,6 +24,11 @@ def save_state(path: str | os.PathLike[str], state: Any, **notes: str) -> Path:
     """
     target = Path(path)
     tensors = named(state)
+    for name, tensor in tensors.items():
+        if tensor.dtype.kind not in "biufV":
+            raise ConfigError(
+                f"{name} = {tensor.tolist()!r}: expected arrays of numbers in a state; text goes into notes"
+            )
     metadata = {**notes, "format": FORMAT[0], "version": FORMAT[1], "sha256": _digest(tensors)}
     staging = target.with_name(f".{target.name}.partial")
     try:
@@ -30,7 +36,8 @@ def save_state(path: str | os.PathLike[str], state: Any, **notes: str) -> Path:
         os.replace(staging, target)
         storage.sync_folder(target.parent)
     except OSError as error:
-        staging.unlink(missing_ok=True)
+        with suppress(OSError):  # there may be no such folder
+            staging.unlink()
         raise RunFolderError(
             f"could not write {target}: {error.strerror or error}. Nothing was overwritten."
         ) from error

@@ -113,6 +113,15 @@ def from_tensors(content: bytes) -> dict[str, np.ndarray]:
     return safetensors.numpy.load(content)
 
 
+def made_folder(folder: Path) -> Path:
+    """A folder for pictures and pages, made where it is not there yet."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"cannot write to the folder {folder}: {error.strerror or error}") from error
+    return folder
+
+
 def write(path: Path, content: bytes) -> None:
     with open(path, "wb") as file:
         file.write(content)

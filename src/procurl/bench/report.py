@@ -12,6 +12,7 @@ import html
 import importlib.resources
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,8 @@ def write(path: Path, text: str) -> Path:
         partial.write_text(text, "utf-8")
         os.replace(partial, path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # there may be no such folder
+            partial.unlink()
         raise RunFolderError(f"could not write {path}: {error.strerror or error}; choose another file") from error
     return path
 

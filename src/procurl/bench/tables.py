@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from procurl.arguments import whole
 from procurl.bench.stats import mean_and_error
 from procurl.errors import ConfigError
 from procurl.evaluation import Scores, evaluate
@@ -21,6 +22,7 @@ def evaluate_run(result: Result, episodes: int, deterministic: bool) -> str:
     """Replay the held-out tasks of a run with its final students: mean return per task, hardest first."""
     from procurl.envs import make
 
+    whole("episodes", episodes, 1)
     if not result.config["setting"]:
         raise ConfigError("this run was trained on an environment of its own; evaluate it with procurl.evaluate")
     fields = {k: v for k, v in result.config["env"].items() if k != "class"}

@@ -21,7 +21,7 @@ from jax import Array
 from procurl.config import param
 from procurl.errors import ConfigError
 from procurl.teachers.base import PoolTeacher
-from procurl.teachers.transport import squared_distances
+from procurl.teachers.transport import require_distances, squared_distances
 from procurl.types import Critic, Episodes
 
 
@@ -44,6 +44,8 @@ class SPDL(PoolTeacher):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.target == "mu":
+            require_distances("SPDL", self.space)
         if self.target not in ("mu", "uniform"):
             raise ConfigError(f"SPDL: target = {self.target!r}, expected 'mu' or 'uniform'")
         if isinstance(self.bandwidth, int | float) and not self.bandwidth > 0:
