@@ -36,16 +36,15 @@ def use_cores(cores: int | None = None, device: str | None = None) -> None:
 
 
 def require_device(device: str | None) -> None:
-    """Ask JAX for the device that the user wants, before any work: its own message is a page long."""
+    """Make sure of a GPU that was asked for: a JAX that has none computes on the CPU without a word, or says a page."""
     import jax
 
     try:
-        jax.local_devices()
+        found = jax.default_backend()
     except RuntimeError as error:
-        raise ConfigError(
-            f"device = {device!r}: JAX cannot use it ({str(error).splitlines()[0]}). Install a JAX for it, or leave "
-            f"--device out"
-        ) from error
+        raise ConfigError(f"JAX finds no device to compute on: {str(error).splitlines()[0]}") from error
+    if device == "gpu" and found != "gpu":
+        raise ConfigError(f"device = 'gpu': JAX finds a {found} alone; install a JAX for CUDA, or leave the device out")
 
 
 def available_cores() -> int:

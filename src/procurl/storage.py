@@ -62,6 +62,8 @@ def _verified(folder: Path, form: Format) -> dict[str, bytes]:
         if to_json(manifest) != content:  # a manifest has no digest of its own, but only one way to be written
             raise ValueError("not as procurl wrote it")
         name, version, digests = manifest["format"], manifest["version"], dict(manifest["sha256"])
+    except OSError as error:
+        raise RunFolderError(f"{folder / MANIFEST} cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise RunFolderError(f"{folder / MANIFEST} is damaged: {error!r}") from error
     if (name, version) != (form.name, form.version):
@@ -73,7 +75,10 @@ def _verified(folder: Path, form: Format) -> dict[str, bytes]:
     for file in form.files:
         if file not in digests or not (folder / file).is_file():
             raise RunFolderError(f"{folder} lacks {file}: it is incomplete")
-        contents[file] = (folder / file).read_bytes()
+        try:
+            contents[file] = (folder / file).read_bytes()
+        except OSError as error:
+            raise RunFolderError(f"{folder / file} cannot be read: {error.strerror or error}") from error
         if hashlib.sha256(contents[file]).hexdigest() != digests[file]:
             raise RunFolderError(f"{folder / file} is damaged: its content does not match {MANIFEST}")
     return contents

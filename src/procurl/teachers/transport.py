@@ -21,7 +21,7 @@ from procurl.errors import ConfigError
 from procurl.hostcall import call_on_host
 from procurl.types import TaskSpace
 
-NARROWEST, WIDEST = 1e-15, 1e15  # of the widest dimension of a space in which distances are measured
+NARROWEST, WIDEST = 1e-6, 1e15  # of the widest dimension of a space in which distances are measured
 ROUNDS, COOLING = 24, 0.65  # of Sinkhorn's algorithm: more would take longer than they save
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from procurl import storage
+from procurl.arguments import whole
 from procurl.errors import ConfigError
 from procurl.theory import autodiff, comparison, figure, library, page
 from procurl.theory.comparison import SEEDS, STEPS, Comparison
@@ -22,10 +23,9 @@ def run(args: argparse.Namespace) -> None:
             raise ConfigError(f"--page {args.page}: this is a folder; expected the name of a file, e.g. theory.md")
         written = page.write(args.page)
     else:
+        seeds = SEEDS if args.seeds is None else whole("--seeds", args.seeds, 1)
         out = storage.made_folder(args.out or Path("."))  # before the work, in case it cannot be made
-        compared = comparison.compare(
-            SEEDS if args.seeds is None else args.seeds, STEPS if args.steps is None else args.steps
-        )
+        compared = comparison.compare(seeds, STEPS if args.steps is None else args.steps)
         print(comparison.table(compared))
         print(checks(compared))
         written = figure.save_both(compared, out)
