@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from procurl.arguments import real, whole
+from procurl.arguments import measured, whole
 from procurl.check import require_teacher
 from procurl.errors import CheckpointError, ConfigError
 from procurl.integrations.tasks import HostTask
@@ -58,11 +58,8 @@ class Curriculum:
         n_envs: int = 1,
     ) -> None:
         require_teacher(teacher)
-        seed, every, n_envs = (
-            whole("seed", seed, 0, 2**32 - 1),
-            whole("every", every, 1, LONGEST),
-            whole("n_envs", n_envs, 1, LONGEST),
-        )
+        seed = whole("seed", seed, 0, 2**32 - 1)
+        every, n_envs = whole("every", every, 1, LONGEST), whole("n_envs", n_envs, 1, LONGEST)
         if unit not in ("steps", "episodes"):
             raise ConfigError(f"unit = {unit!r}: expected 'steps' or 'episodes'")
         self.teacher, self.seed, self.every, self.unit, self.n_envs = teacher, seed, every, unit, n_envs
@@ -131,15 +128,15 @@ class Curriculum:
             length = whole("length", _plain(length), max(earlier, 1), 2**31 - 1)
         except ConfigError as error:
             raise ConfigError(f"length = {length!r}: expected the number of steps of the whole episode") from error
-        ret = self._finite("ret", ret)
+        ret = measured("ret", _plain(ret))
         if advantage is None:
             if getattr(self.teacher, "reads_advantages", False):
                 raise ConfigError(
                     f"{type(self.teacher).__name__} scores tasks by advantages: record(..., advantage=...)"
                 )
             advantage = 0.0
-        advantage = self._finite("advantage", advantage)
-        abs_advantage = abs(advantage) if abs_advantage is None else self._finite("abs_advantage", abs_advantage)
+        advantage = measured("advantage", _plain(advantage))
+        abs_advantage = abs(advantage) if abs_advantage is None else measured("abs_advantage", _plain(abs_advantage))
         e.ret[row], e.length[row], e.steps[row] = ret, length, length - self._earlier[row]
         e.success[row], e.finished[row] = success, finished
         e.gae[row] = advantage
@@ -235,14 +232,6 @@ class Curriculum:
     def _keys(self) -> Array:
         """pick, play, learn, watch of this period, as in loop.iteration."""
         return jax.random.split(jax.random.fold_in(self._key, 2 * self.updates + 1), 4)
-
-    @staticmethod
-    def _finite(name: str, value: Any) -> float:
-        """NaN and infinity would be a diverged agent: better said here than found in the curriculum later."""
-        try:
-            return real(name, _plain(value))
-        except ConfigError as error:
-            raise ConfigError(f"{error}. An agent or environment that has diverged gives such numbers.") from error
 
     @staticmethod
     def _answer(value: Value, tasks: Any) -> np.ndarray:

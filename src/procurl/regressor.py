@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from procurl.arguments import SMALLEST, real, whole
+from procurl.arguments import SMALLEST, measured, real, whole
 from procurl.errors import ConfigError
 from procurl.students import adam, nets
 from procurl.types import Task, TaskSpace
@@ -113,7 +113,7 @@ class ReturnRegressor:
 
     def record(self, context: ArrayLike, ret: float) -> None:
         """The return of an episode; fits when it is time."""
-        ret = real("ret", np.asarray(ret).item())
+        ret = measured("ret", np.asarray(ret).item())
         d = self._widths[0]
         try:
             given = np.array(context, np.float32)
