@@ -295,3 +295,9 @@ def test_the_scale_of_a_space_does_not_change_spdl():
         mu.append(np.asarray(procurl.make_teacher("spdl", space, bandwidth=2.0**-12).init(jax.random.key(0)).log_mu))
     np.testing.assert_allclose(mu[0], mu[1], rtol=1e-5)
     np.testing.assert_allclose(mu[2], mu[1], rtol=1e-5)
+
+
+def test_what_is_measured_may_be_as_small_as_it_likes():
+    curriculum = procurl.Curriculum(procurl.make_teacher("plr", line(5)), every=2, unit="episodes")
+    curriculum.record(curriculum.next(), ret=1e-40, length=1, advantage=np.float32(1e-42))
+    assert curriculum.episodes.finished.sum() == 1

@@ -56,6 +56,19 @@ def real(
     return float(number)
 
 
+def measured(name: str, value: Any) -> float:
+    """A number that an agent or environment gave: as small as it likes, but finite."""
+    number = _number(value)
+    if number is None:
+        raise ConfigError(f"{name} = {value!r}: expected a number")
+    if not abs(number) <= LARGEST:
+        raise ConfigError(
+            f"{name} = {value!r}: expected a finite number of at most {LARGEST:g}; an agent or environment that has "
+            f"diverged gives such numbers"
+        )
+    return float(number)
+
+
 def seed_numbers(seeds: Iterable[int] | int) -> tuple[int, ...]:
     """The seeds of a run, given as such or as how many (0 .. n-1)."""
     count = _number(seeds)

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from procurl.arguments import LARGEST, real, whole
+from procurl.arguments import LARGEST, measured, whole
 from procurl.check import require_teacher
 from procurl.errors import CheckpointError, ConfigError, NonFiniteError
 from procurl.integrations.tasks import HostTask
@@ -58,11 +58,8 @@ class Curriculum:
         n_envs: int = 1,
     ) -> None:
         require_teacher(teacher)
-        seed, every, n_envs = (
-            whole("seed", seed, 0, 2**32 - 1),
-            whole("every", every, 1, LONGEST),
-            whole("n_envs", n_envs, 1, LONGEST),
-        )
+        seed = whole("seed", seed, 0, 2**32 - 1)
+        every, n_envs = whole("every", every, 1, LONGEST), whole("n_envs", n_envs, 1, LONGEST)
         if unit not in ("steps", "episodes"):
             raise ConfigError(f"unit = {unit!r}: expected 'steps' or 'episodes'")
         self.teacher, self.seed, self.every, self.unit, self.n_envs = teacher, seed, every, unit, n_envs
@@ -255,7 +252,7 @@ class Curriculum:
                 f"{int(task.seed[row])}: expected a finite number. Nothing was recorded; an agent or environment that "
                 f"has diverged gives such numbers."
             )
-        return real(name, number)
+        return measured(name, number)
 
     @staticmethod
     def _answer(value: Value, tasks: Any) -> np.ndarray:

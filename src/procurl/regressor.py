@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from procurl.arguments import SMALLEST, real, whole
+from procurl.arguments import SMALLEST, measured, real, whole
 from procurl.errors import ConfigError, NonFiniteError
 from procurl.students import adam, nets
 from procurl.types import Task, TaskSpace
@@ -122,7 +122,7 @@ class ReturnRegressor:
             raise ConfigError(f"context = {given.tolist()}: expected {d} finite numbers")
         if not np.isfinite(ret):
             raise NonFiniteError(f"ret = {ret} in the context {given.tolist()}: expected a finite return")
-        ret = real("ret", np.asarray(ret).item())
+        ret = measured("ret", np.asarray(ret).item())
         self._contexts.append(given)
         self._returns.append(float(np.float32(ret)))
         due_after = self.every if self.fits else self.first

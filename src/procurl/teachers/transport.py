@@ -50,8 +50,9 @@ def squared_distances(a: Array, b: Array) -> Array:
 
 def require_distances(owner: str, space: TaskSpace) -> None:
     """Refuse a space in which squared distances do not fit into 32 bits: they would be 0 or infinite without a word."""
-    if not isinstance(space, TaskSpace) or any(isinstance(x, jax.core.Tracer) for x in (space.low, space.high)):
-        return  # JAX makes instances, too: only what a user wrote can be checked
+    bounds = (space.low, space.high) if isinstance(space, TaskSpace) else (None,)
+    if not all(isinstance(x, jax.Array | np.ndarray) and not isinstance(x, jax.core.Tracer) for x in bounds):
+        return  # JAX makes instances, too, of what has no values: only what a user wrote can be checked
     span = float(np.max(np.asarray(space.high, np.float64) - np.asarray(space.low, np.float64), initial=0.0))
     if span != 0 and not NARROWEST <= span <= WIDEST:
         raise ConfigError(
