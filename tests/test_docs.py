@@ -221,7 +221,9 @@ def test_commands_within_sentences_exist():
                 assert option in known, f"{page}: procurl {' '.join(words)}"
         for target in re.findall(r"`make ([a-z-]+)`", prose):
             assert f"\n{target}:" in (ROOT / "Makefile").read_text(), f"{page}: make {target}"
-        for path in re.findall(r"`(?:python )?((?:benchmarks|tools|examples|tests|src)/[\w/.-]+)[^`]*`", prose):
+        for path in re.findall(
+            r"`(?:python )?((?:benchmarks|tools|examples|tests|src)/[\w/.-]+)(?![\w/.*-])[^`]*`", prose
+        ):
             assert (ROOT / path).exists(), f"{page}: {path}"
 
 
@@ -231,6 +233,25 @@ def test_what_is_not_run_says_why():
     languages = {(page, block.language) for page in PAGES for block in blocks(page)}
     known = {"python", "pycon", "sh", "console", "", "toml", "text", "yaml"}
     assert all(language in known for _, language in languages), languages
+
+
+@pytest.mark.parametrize("page", ["choosing.md", "fidelity.md", "settings/point-mass.md", "settings/maze.md"])
+def test_results_of_a_page_are_recorded_ones(page):
+    numbers = re.findall(r"-?\d+\.\d{3} \+- \d+\.\d{3}", (DOCS / page).read_text())
+    recorded = (ROOT / "benchmarks/RESULTS.md").read_text()
+    assert numbers and [x for x in numbers if x not in recorded] == []
+
+
+def test_columns_and_sections_of_a_report_have_these_names():
+    text = (DOCS / "reading-a-report.md").read_text()
+    page = "".join((ROOT / "src/procurl/bench/page" / name).read_text() for name in ("page.js", "template.html"))
+    table = text.partition("| column | question")[2].partition("\n\n")[0]
+    columns = re.findall(r"^\| ([A-Z][^|]*?) \|", table, re.MULTILINE)
+    assert len(columns) == 10
+    for column in columns:
+        assert f'head: "{column}' in page or f"head: `{column} " in page, column
+    for title in ("Learning curves", "How sure are we?", "What was taught", "What was learnt"):
+        assert f". {title}\n" in text and f">{title}</h2>" in page, title
 
 
 # ---------------------------------------------------------------- the public names

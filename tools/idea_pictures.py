@@ -1,6 +1,6 @@
 """Make the pictures of docs/idea.md, docs/choosing.md and docs/settings/README.md.
 
-They come from a short run (one seed, 614,400 steps; half a minute) and from the recorded results.
+They come from a short run (one seed, 614,400 steps; about a minute) and from the recorded results.
 
 python tools/idea_pictures.py
 """
@@ -29,7 +29,7 @@ from procurl.teachers.procurl import learning_potential
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs/images"
-MOMENTS = (256_000, 358_400, 460_800, 614_400)  # steps at which the run is looked at
+MOMENTS = (256_000, 460_800, 563_200, 614_400)  # steps at which the run is looked at
 SHOWN = 2  # the moment at which the rule's factors are shown
 SEED = 3  # it has found the gate by then, as three of the first four seeds have
 BETA = 130.0
