@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: demo test test-slow test-browser test-kill test-ray lint types bench soak clean
+.PHONY: demo test test-slow test-browser test-kill test-ray lint types bench soak docs clean
 
 demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, pictures and a page
 	$(BIN)/python examples/demo.py
@@ -15,9 +15,9 @@ test: $(READY)  ## the fast tests
 test-slow: $(READY)  ## the learning runs as well
 	$(BIN)/python -m pytest -n auto -m "not browser and not ray"
 
-test-browser: $(READY)  ## the report's page in Chromium, which is fetched where none is found
+test-browser: $(READY)  ## the report's page and the documentation in Chromium, which is fetched where none is found
 	$(BIN)/python tools/chromium.py
-	$(BIN)/python -m pytest -m browser tests/test_report.py
+	$(BIN)/python -m pytest -m browser tests/test_report.py tests/test_docs.py
 
 test-kill: $(READY)  ## runs and benchmarks killed at random moments
 	$(BIN)/python -m pytest -n auto -m "kill and not slow"
@@ -38,6 +38,9 @@ bench: $(READY)  ## speed against Stable-Baselines3, on one core
 
 soak: $(READY)  ## two hours of training, cutting and resuming in one process, with its memory drawn
 	$(BIN)/python benchmarks/soak.py
+
+docs: $(READY)  ## the documentation site, in build/site; needs no network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Torch is installed first and pinned: left to itself, pip takes a build with gigabytes of CUDA.
 $(READY): pyproject.toml constraints.txt
