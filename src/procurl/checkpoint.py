@@ -115,6 +115,7 @@ class RunFolder:
         os.replace(staging, home / f"{log.iterations:010}")
         storage.sync_folder(home)
         self._saved_iterations = log.iterations
+        shutil.rmtree(home / ".old", ignore_errors=True)  # what is left of one if we were cut off below
         for old in checkpoints(self.path)[:-KEPT]:
             os.replace(old, home / ".old")  # under its own name it would look damaged if we were cut off here
             shutil.rmtree(home / ".old")
