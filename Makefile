@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: demo test test-slow test-browser test-kill test-ray lint types bench soak docs clean
+.PHONY: demo test test-slow test-browser test-kill test-kill-everywhere test-ray versions lint types bench soak docs clean
 
 demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, pictures and a page
 	$(BIN)/python examples/demo.py
@@ -22,8 +22,14 @@ test-browser: $(READY)  ## the report's page and the documentation in Chromium, 
 test-kill: $(READY)  ## runs and benchmarks killed at random moments
 	$(BIN)/python -m pytest -n auto -m "kill and not slow"
 
+test-kill-everywhere: $(READY)  ## every strategy on every setting, killed five times each; an hour or so on two cores
+	$(BIN)/python -m pytest -n auto -m kill -rP tests/test_kill_everywhere.py
+
 test-ray: $(VENV)/.ray  ## benchmarks on a Ray cluster of several nodes on this machine
 	$(BIN)/python -m pytest -m ray
+
+versions: $(READY)  ## the fast tests with the newest and with the lowest allowed versions of everything
+	$(BIN)/python tools/versions.py
 
 lint: $(READY)  ## formatting and style
 	$(BIN)/ruff format --check .
