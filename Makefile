@@ -39,7 +39,7 @@ lint: $(READY)  ## formatting and style
 types: $(READY)  ## static types of the package
 	$(BIN)/mypy
 
-bench: $(READY)  ## speed against Stable-Baselines3, on one core
+bench: $(READY)  ## speed: per core and on all, against Stable-Baselines3, the released way to teach and the arithmetic floor
 	$(BIN)/python benchmarks/speed.py
 
 soak: $(READY)  ## two hours of training, cutting and resuming in one process, with its memory drawn
