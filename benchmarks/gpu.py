@@ -6,8 +6,8 @@
 `panels` runs the suites `point-mass` and `maze` of `procurl bench`: all seeds of a strategy are one program, and the
 programs share the GPU as processes side by side, since a program of few seeds leaves most of it idle. Where the driver
 has its multi-process service (MPS), it is started for that time, so that the processes' kernels overlap. XLA's search
-for the fastest kernels is left out: with sixteen programs at once on sixteen cores it took 100 seconds of each, and saved
-less. `procurl report runs/gpu` reads what it leaves.
+for the fastest kernels is left out: with sixteen programs at once on sixteen cores it took 100 seconds of each, and
+saved less. `procurl report runs/gpu` reads what it leaves.
 
 `rates` trains alone, and compares with the arithmetic floor: the operations of the networks over the measured rate of a
 large float32 product.
