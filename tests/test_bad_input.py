@@ -436,7 +436,7 @@ CALLS = [
     (lambda w: own_space(value_range=3), r"value_range = 3: expected \(V_min, V_max\)"),
     (lambda w: own_space(value_range=(1, 0)), r"value_range = \(1, 0\): .* V_min < V_max"),
     (lambda w: own_space(value_range=(0, 1e39)), "value_range = "),
-    (lambda w: own_space(value_range=(1e8, 1e8 + 1)), "different in 32 bits"),
+    (lambda w: own_space(value_range=(1e8, 1e8 + 1)), "differ in 32 bits"),
     (lambda w: own_space(values=3), "values = 3: expected a dictionary"),
     (lambda w: own_space(values={"width": ["x"]}), r"values\['width'\] = \['x'\]: expected the numbers"),
     (lambda w: own_space(values={"widht": [1]}), "Did you mean width"),

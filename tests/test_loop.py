@@ -258,7 +258,7 @@ def test_a_contradictory_space_is_refused(change, message):
         (lambda: Config(evaluate_every=0), "evaluate_every = 0: expected at least 1"),
         (lambda: run(seeds=[]), "expected at least one seed"),
         (lambda: run(seeds=[1, 1]), "all different"),
-        (lambda: run(seeds=[-1]), "between 0 and"),
+        (lambda: run(seeds=[-1]), "seed = -1: expected at least 0 and at most 4294967295"),
         (lambda: run(steps=0), "steps = 0: expected at least 1"),
         (lambda: procurl.preset("point-mass-9t"), "Did you mean"),
         (lambda: procurl.make("point-mass-1t", nois=0.0), "Did you mean noise"),

@@ -81,11 +81,11 @@ def test_saving_goes_on_exactly(space, tmp_path):
 
 
 def test_bad_input(space):
-    with pytest.raises(ConfigError, match="at least 5 episodes"):
+    with pytest.raises(ConfigError, match="every = 2: expected at least 5"):
         procurl.ReturnRegressor(space, every=2)
     with pytest.raises(ConfigError, match="every = 0"):
         procurl.ReturnRegressor(space, every=0)
-    with pytest.raises(ConfigError, match="expected a finite return"):
+    with pytest.raises(ConfigError, match="ret = nan: expected a finite number"):
         procurl.ReturnRegressor(space).record([0.0, 0.0], float("nan"))
     with pytest.raises(ConfigError, match="0 episodes since the last fit"):
         procurl.ReturnRegressor(space).fit()

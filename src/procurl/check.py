@@ -87,7 +87,7 @@ def _value_range_findings(value_range: Any) -> list[str]:
     except (TypeError, ValueError):  # a ConfigError is one
         pass
     return [
-        f"value_range = {value_range!r}: expected (V_min, V_max), two numbers with V_min < V_max, different in 32 bits"
+        f"value_range = {value_range!r}: expected (V_min, V_max) with V_min < V_max, two numbers that differ in 32 bits"
     ]
 
 
