@@ -12,6 +12,7 @@ import numpy as np
 import ray
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.tune.registry import register_env
 
 from procurl.integrations.gymnasium import TaskEnv
 
@@ -93,12 +94,13 @@ def main() -> None:
     args = parser.parse_args()
     ray.init(address="local", include_dashboard=False)  # a cluster: ray.init() on one of its machines
     teacher = Teacher.options(name=TEACHER).remote(args.teacher, ENVS * max(1, args.runners))
+    register_env("poles", make_env)
     config = (
         PPOConfig()
-        .environment(make_env)
+        .environment("poles")
         .env_runners(num_env_runners=args.runners, num_envs_per_env_runner=ENVS)
         .training(train_batch_size_per_learner=BATCH, minibatch_size=256, num_epochs=10, lr=3e-4)
-        .evaluation(evaluation_num_env_runners=0, evaluation_duration=10)
+        .evaluation(evaluation_interval=args.iterations, evaluation_num_env_runners=0, evaluation_duration=10)
         .callbacks(CurriculumCallback)
     )
     algorithm = config.build_algo()
@@ -106,7 +108,7 @@ def main() -> None:
         result = algorithm.train()
         watched = result["curriculum"]
         print(f"iteration {iteration}: the teacher has watched {watched['updates']} times, {watched['fits']} fits")
-    ret = algorithm.evaluate()["env_runners"]["episode_return_mean"]
+    ret = result["evaluation"]["env_runners"]["episode_return_mean"]  # with the last iteration
     print(f"{args.teacher}: {ret:.0f} of 500 steps with the long pole")
     algorithm.stop()
     ray.kill(teacher)
