@@ -12,6 +12,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import optuna
+from optuna.trial import TrialState
 
 import procurl
 
@@ -66,16 +67,19 @@ def study_in(folder: Path) -> optuna.Study:
     )
     # With the same seed after a cut, Optuna would draw the first trials once more.
     study.sampler = optuna.samplers.TPESampler(seed=len(study.trials))
-    for cut in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):
-        study.tell(cut.number, state=optuna.trial.TrialState.FAIL)
-        study.enqueue_trial(cut.params)
+    retried = {trial.user_attrs.get("goes_on_from") for trial in study.trials}
+    for cut in study.get_trials(states=[TrialState.RUNNING, TrialState.FAIL]):
+        if cut.state == TrialState.RUNNING:  # SIGTERM or worse; after Ctrl-C, Optuna itself says FAIL
+            study.tell(cut.number, state=TrialState.FAIL)
+        if cut.params and cut.number not in retried:
+            study.enqueue_trial(cut.params, user_attrs={"goes_on_from": cut.number})
     return study
 
 
 def optimise(folder: Path, trials: int, steps: int, config: procurl.Config, seeds=SEEDS) -> optuna.Study:
     """Up to so many trials in all, those of earlier calls included."""
     study = study_in(folder)
-    done = study.get_trials(states=[optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED])
+    done = study.get_trials(states=[TrialState.COMPLETE, TrialState.PRUNED])
     study.optimize(lambda trial: objective(trial, folder, steps, config, seeds), n_trials=max(0, trials - len(done)))
     return study
 
