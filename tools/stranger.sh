@@ -1,6 +1,6 @@
 #!/bin/bash
-# A new user's path: a clean clone, and from there by README and docs alone. Prints the time of each part, and fails if all of
-# them together take more than 30 minutes.
+# A new user's path: a clean clone, and from there by README and docs alone. Prints the time of each part, and fails if
+# all of them together take more than 30 minutes.
 #
 #   bash tools/stranger.sh [PART ...]     install demo environment teacher resume report (default: all, in this order)
 #
@@ -16,7 +16,13 @@ cd "$clone"
 export VENV=${VENV:-.venv}
 export PATH=$(realpath -m "$VENV")/bin:$PATH  # `source .venv/bin/activate`
 
-few() { if [ -n "${QUICK:-}" ]; then sed -e 's/100_000/4096/' -e 's/--steps 1M/--steps 300k/' -e 's/--seeds 8/--seeds 1/'; else cat; fi; }
+few() {
+    if [ -n "${QUICK:-}" ]; then
+        sed -e 's/100_000/4096/' -e 's/--steps 1M/--steps 300k/' -e 's/--seeds 8/--seeds 1/'
+    else
+        cat
+    fi
+}
 
 # The n-th Python block, or the line that matches, as it stands in the README.
 snippet() { python - "$1" <<'PYTHON' | few
@@ -28,10 +34,11 @@ command_of() { grep -m1 -- "^procurl $1" README.md | few; }
 
 install() { make "$VENV/.ready"; }
 demo() { make demo; }
-environment() { snippet 2 > own_environment.py && python own_environment.py && echo "trained in an environment of one's own"; }
-teacher() {
-    if [ -n "${QUICK:-}" ]; then (cd examples && python -c "import new_teacher; new_teacher.main(steps=10_240)"); else python examples/new_teacher.py; fi
+environment() {
+    snippet 2 > own_environment.py
+    python own_environment.py
 }
+teacher() { few < examples/new_teacher.py > own_teacher.py && python own_teacher.py; }
 
 # Cut a run by SIGTERM once it is under way, as a cluster would, and give the same command again.
 resume() {
@@ -60,7 +67,10 @@ parts=("$@")
 [ $# -gt 0 ] || parts=(install demo environment teacher resume report)
 summary="" total=0
 for part in "${parts[@]}"; do
-    case $part in install | demo | environment | teacher | resume | report) ;; *) echo "unknown part '$part'" >&2; exit 2 ;; esac
+    case $part in
+    install | demo | environment | teacher | resume | report) ;;
+    *) echo "unknown part '$part': expected install, demo, environment, teacher, resume or report" >&2 && exit 2 ;;
+    esac
     echo "== $part"
     began=$SECONDS
     $part
