@@ -621,6 +621,7 @@ def test_the_heat_map():
     plt.close("all")
 
 
+@pytest.mark.slow
 def test_the_page_runs_as_printed():
     page = (Path(__file__).parent.parent / "docs/settings/bipedal.md").read_text()
     names: dict = {}

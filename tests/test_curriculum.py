@@ -28,10 +28,7 @@ def assert_trees_close(a, b):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        n if n in ("procurl-target", "plr") else pytest.param(n, marks=pytest.mark.slow)
-        for n in sorted(procurl.TEACHERS)
-    ],
+    [n if n == "procurl-target" else pytest.param(n, marks=pytest.mark.slow) for n in sorted(procurl.TEACHERS)],
 )
 def test_it_proposes_what_the_engine_proposes(name):
     """Algorithm 1 with its parts in plain sight; every episode is also recorded in a curriculum of the same seed."""

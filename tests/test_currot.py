@@ -269,6 +269,7 @@ def test_where_everything_is_solved_the_cloud_reaches_the_target_on_the_shortest
         np.testing.assert_allclose(state.particles, np.broadcast_to([1.0, 2.0], (60, 2)), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_distance_to_the_target_falls_to_that_between_two_samples():
     teacher = world(CORNERS)
     feasible = lambda c, t: (c[:, 1] < 2.0).astype(float)  # noqa: E731  # convex, and holds the target

@@ -35,7 +35,7 @@ def test_a_new_teacher():
 
 
 def test_a_new_environment():
-    said = run("import new_environment; new_environment.main(steps=25_600)")
+    said = run("import new_environment; new_environment.main(steps=10_240)")
     assert "procurl-target: return on the target" in said and "iid: return" in said
 
 

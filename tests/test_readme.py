@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
@@ -74,6 +76,7 @@ def test_make_targets_of_the_readme_exist():
         assert f"\n{target}:" in makefile, target
 
 
+@pytest.mark.slow
 def test_the_demo_runs_end_to_end(tmp_path):
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples/demo.py"), "--seeds", "2", "--steps", "6k", "--out", str(tmp_path / "d")],

@@ -81,7 +81,7 @@ def test_saving_goes_on_exactly(space, tmp_path):
 
 
 def test_bad_input(space):
-    with pytest.raises(ConfigError, match="at least 5 episodes"):
+    with pytest.raises(ConfigError, match="every = 2: expected at least 5"):
         procurl.ReturnRegressor(space, every=2)
     with pytest.raises(ConfigError, match="every = 0"):
         procurl.ReturnRegressor(space, every=0)

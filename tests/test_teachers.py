@@ -263,8 +263,8 @@ SMALLER = {
 
 
 def pair(name, setting):
-    """Every pair compiles anew, CURROT's for half a minute: one setting of each kind is fast, the others wait."""
-    fast = ("point-mass-2g",) if name == "currot" else ("point-mass-2g", "maze-plane", "minigrid")
+    """Every pair compiles anew, CURROT's for half a minute: one setting is fast, for one strategy three."""
+    fast = ("point-mass-2g", "maze-plane", "minigrid") if name == "procurl-target" else ("point-mass-2g",)
     return pytest.param(name, setting, marks=[] if setting in fast else [pytest.mark.slow])
 
 

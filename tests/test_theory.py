@@ -311,6 +311,7 @@ def test_numbers_are_written_short():
     assert written == ["0.88", "0.012", "1.8e-3", "5.6e-10", "1022", "1.0e-16", "0", "-1.0", "0.22"]
 
 
+@pytest.mark.slow
 def test_the_page_and_its_figures_are_what_the_code_makes(tmp_path):
     (tmp_path / "docs").mkdir()
     made = page.write(tmp_path / "docs/theory.md")

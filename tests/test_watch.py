@@ -242,7 +242,7 @@ def test_files_that_cannot_be_written(runs, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="is a folder"):
         watch(run, tmp_path / "b.gif")
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match="could not write"):
+    with pytest.raises(RunFolderError, match="cannot write to the folder"):
         watch(run, tmp_path / "file" / "a.gif", frames=2)
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'procurl\[video\]', or choose a name that ends in .gif"):
