@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: demo test test-slow test-browser test-kill test-ray lint types bench soak clean
+.PHONY: demo test test-slow test-browser test-kill test-ray lint types bench soak dist pythons clean
 
 demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, pictures and a page
 	$(BIN)/python examples/demo.py
@@ -38,6 +38,13 @@ bench: $(READY)  ## speed against Stable-Baselines3, on one core
 
 soak: $(READY)  ## two hours of training, cutting and resuming in one process, with its memory drawn
 	$(BIN)/python benchmarks/soak.py
+
+dist: $(READY)  ## the wheel and the sdist in dist/, checked, and tried out in an empty environment
+	$(BIN)/python tools/dist.py
+	$(BIN)/python -m pytest tests/test_dist.py
+
+pythons: $(READY)  ## the wheel, with a part of the tests, in every declared Python that is found
+	$(BIN)/python tools/pythons.py
 
 # Torch is installed first and pinned: left to itself, pip takes a build with gigabytes of CUDA.
 $(READY): pyproject.toml constraints.txt
