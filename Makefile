@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: demo test test-slow test-browser test-kill test-ray lint types bench soak dist pythons clean
+.PHONY: demo test test-slow test-browser test-kill test-kill-everywhere test-ray versions lint types bench soak docs dist pythons clean
 
 demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, pictures and a page
 	$(BIN)/python examples/demo.py
@@ -15,15 +15,21 @@ test: $(READY)  ## the fast tests
 test-slow: $(READY)  ## the learning runs as well
 	$(BIN)/python -m pytest -n auto -m "not browser and not ray"
 
-test-browser: $(READY)  ## the report's page in Chromium, which is fetched where none is found
+test-browser: $(READY)  ## the report's page and the documentation in Chromium, which is fetched where none is found
 	$(BIN)/python tools/chromium.py
-	$(BIN)/python -m pytest -m browser tests/test_report.py
+	$(BIN)/python -m pytest -m browser tests/test_report.py tests/test_docs.py
 
 test-kill: $(READY)  ## runs and benchmarks killed at random moments
 	$(BIN)/python -m pytest -n auto -m "kill and not slow"
 
+test-kill-everywhere: $(READY)  ## every strategy on every setting, killed five times each; an hour or so on two cores
+	$(BIN)/python -m pytest -n auto -m kill -rP tests/test_kill_everywhere.py
+
 test-ray: $(VENV)/.ray  ## benchmarks on a Ray cluster of several nodes on this machine
 	$(BIN)/python -m pytest -m ray
+
+versions: $(READY)  ## the fast tests with the newest and with the lowest allowed versions of everything
+	$(BIN)/python tools/versions.py
 
 lint: $(READY)  ## formatting and style
 	$(BIN)/ruff format --check .
@@ -33,7 +39,7 @@ lint: $(READY)  ## formatting and style
 types: $(READY)  ## static types of the package
 	$(BIN)/mypy
 
-bench: $(READY)  ## speed against Stable-Baselines3, on one core
+bench: $(READY)  ## speed: per core and on all, against Stable-Baselines3, the released way to teach and the arithmetic floor
 	$(BIN)/python benchmarks/speed.py
 
 soak: $(READY)  ## two hours of training, cutting and resuming in one process, with its memory drawn
@@ -45,6 +51,9 @@ dist: $(READY)  ## the wheel and the sdist in dist/, checked, and tried out in a
 
 pythons: $(READY)  ## the wheel, with a part of the tests, in every declared Python that is found
 	$(BIN)/python tools/pythons.py
+
+docs: $(READY)  ## the documentation site, in build/site; needs no network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Torch is installed first and pinned: left to itself, pip takes a build with gigabytes of CUDA.
 $(READY): pyproject.toml constraints.txt

@@ -5,8 +5,9 @@
 
 `panels` runs the suites `point-mass` and `maze` of `procurl bench`: all seeds of a strategy are one program, and the
 programs share the GPU as processes side by side, since a program of few seeds leaves most of it idle. Where the driver
-has its multi-process service (MPS), it is started for that time, so that the processes' kernels overlap. `procurl
-report runs/gpu` reads what it leaves.
+has its multi-process service (MPS), it is started for that time, so that the processes' kernels overlap. XLA's search
+for the fastest kernels is left out: with sixteen programs at once on sixteen cores it took 100 seconds of each, and
+saved less. `procurl report runs/gpu` reads what it leaves.
 
 `rates` trains alone, and compares with the arithmetic floor: the operations of the networks over the measured rate of a
 large float32 product.
@@ -31,6 +32,7 @@ from measure import iteration_seconds, machine_line, operations_per_step, produc
 import procurl
 
 SUITES = ("point-mass", "maze")
+NO_SEARCH = "--xla_gpu_autotune_level=0"
 
 
 def main() -> None:
@@ -82,8 +84,9 @@ def run_suite(suite: str, args: argparse.Namespace, environment: dict[str, str])
     command = [sys.executable, "-m", "procurl.cli", "bench", suite, "--device", "gpu", "--quiet"]
     command += ["--workers", str(args.workers), "--out", str(args.out / suite)]
     command += ["--steps", args.steps] if args.steps else []
+    flags = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {NO_SEARCH}".strip()}
     began = time.perf_counter()
-    subprocess.run(command, check=True, env={**os.environ, **environment})
+    subprocess.run(command, check=True, env={**os.environ, **flags, **environment})
     return time.perf_counter() - began
 
 

@@ -182,7 +182,7 @@ def pool_with(**fields):
     ("changed", "message"),
     [
         ({"low": jnp.array([jnp.nan, 0.0])}, "expected finite bounds with low <= high"),
-        ({"value_range": (1.0, 1.0)}, "expected .V_min, V_max. with V_min < V_max"),
+        ({"value_range": (1.0, 1.0)}, "expected .V_min, V_max., two numbers with V_min < V_max"),
         ({"names": ("a", "a")}, "expected different ones"),
         ({"names": ["a", "b"]}, "expected a tuple of names"),
         ({"pool": pool_with(row=SPACE.pool.row + 1)}, "a task's row is its place in the pool"),

@@ -199,6 +199,13 @@ def test_damage_is_named_and_the_checkpoint_before_is_offered_not_taken(folder, 
     assert (folder / "checkpoints" / "set-aside-0000000004").is_dir()
 
 
+def test_what_a_kill_left_of_an_old_checkpoint_is_no_obstacle(folder):
+    """Cut off while it removed one that it no longer needs: the next removal must not stumble over the remains."""
+    shutil.copytree(folder / "checkpoints" / "0000000002", folder / "checkpoints" / ".old")
+    run(steps=10 * 256, out=folder, save_share=1.0)  # a warning is an error here
+    assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["0000000008", "0000000010"]
+
+
 def test_an_unfinished_run_is_called_so(folder):
     (folder / "manifest.json").unlink()
     with pytest.raises(RunFolderError, match="holds an unfinished run: `procurl resume .*run` goes on with it"):

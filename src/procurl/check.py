@@ -7,23 +7,47 @@ meant, but often is a slip. What is asked is in `procurl.contracts`; `procurl ch
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
+from procurl.config import Config
 from procurl.contracts.env import env_findings
-from procurl.contracts.space import basic_findings, space_findings
+from procurl.contracts.space import MOST_TASKS, basic_findings, space_findings
 from procurl.contracts.teacher import CRITICS, imagined_episodes, teacher_findings
-from procurl.errors import ProcurlError, SpaceError
+from procurl.errors import ConfigError, ProcurlError, SpaceError
 from procurl.types import Env, HostEnv, TaskSpace, Teacher
 
 __all__ = [
-    "CRITICS", "CheckError", "check_env", "check_space", "check_teacher", "imagined_episodes", "require_fit",
-    "require_space",
+    "CRITICS", "MOST_TASKS", "CheckError", "check_env", "check_space", "check_teacher", "imagined_episodes",
+    "require_env", "require_fit", "require_kinds", "require_space", "require_teacher",
 ]  # fmt: skip
 
 
 class CheckError(ProcurlError, AssertionError):
     """A class that does not keep its contract."""
+
+
+def require_kinds(env: Any, teacher: Any, config: Any, callback: Any = None) -> None:
+    """The parts of a run are what they should be: a name or a class in place of an object is a common slip."""
+    require_teacher(teacher)
+    require_env(env)
+    if not isinstance(config, Config):
+        raise ConfigError(f"config = {config!r}: expected procurl.Config(...), or procurl.preset(NAME)")
+    if callback is not None and not callable(callback):
+        raise ConfigError(f"callback = {callback!r}: expected a function of one argument, a procurl.Progress")
+
+
+def require_env(env: Any) -> None:
+    if isinstance(env, type) or not (isinstance(env, HostEnv) or (hasattr(env, "reset") and hasattr(env, "step"))):
+        raise ConfigError(f"env = {env!r}: expected an environment, e.g. the first of procurl.make(NAME)")
+
+
+def require_teacher(teacher: Any) -> None:
+    methods = all(hasattr(teacher, name) for name in ("init", "propose", "observe"))
+    if isinstance(teacher, type) or not methods or not isinstance(getattr(teacher, "space", None), TaskSpace):
+        raise ConfigError(f"teacher = {teacher!r}: expected a teacher, e.g. procurl.make_teacher(NAME, space)")
 
 
 def require_fit(env: Env | HostEnv, teacher: Teacher) -> None:
@@ -42,14 +66,21 @@ def require_fit(env: Env | HostEnv, teacher: Teacher) -> None:
 
 def require_space(space: TaskSpace) -> None:
     """Shapes and bounds: cheap for a million tasks."""
+    _require_kind(space)
     basic_findings(space).raise_problems(_named(space), SpaceError)
 
 
 def check_space(space: TaskSpace) -> tuple[str, ...]:
     """Bounds, pool, targets, held-out tasks, target distribution and projection agree with each other."""
+    _require_kind(space)
     found = space_findings(space)
     found.raise_problems(_named(space), SpaceError)
     return tuple(found.notes)
+
+
+def _require_kind(space: TaskSpace) -> None:
+    if not isinstance(space, TaskSpace):
+        raise ConfigError(f"space = {space!r}: expected a task space, of procurl.make(NAME) or procurl.task_space(...)")
 
 
 def check_env(env: Env, space: TaskSpace, steps: int = 50) -> tuple[str, ...]:
@@ -57,6 +88,7 @@ def check_env(env: Env, space: TaskSpace, steps: int = 50) -> tuple[str, ...]:
 
     `steps` are played with random actions; with `env.max_steps` of them the end of an episode is checked as well.
     """
+    require_env(env)
     require_space(space)
     found = env_findings(env, space, steps)
     found.raise_problems(type(env).__name__, CheckError)
@@ -65,6 +97,7 @@ def check_env(env: Env, space: TaskSpace, steps: int = 50) -> tuple[str, ...]:
 
 def check_teacher(teacher: Teacher, n: int = 64) -> tuple[str, ...]:
     """The contract of `procurl.types.Teacher`, under critics and records from sensible to absurd."""
+    require_teacher(teacher)
     require_space(teacher.space)
     found = teacher_findings(teacher, n)
     found.raise_problems(type(teacher).__name__, CheckError)

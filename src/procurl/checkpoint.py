@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from procurl import failure, result, storage
+from procurl import arguments, failure, result, storage
 from procurl.errors import CheckpointError, ConfigError, RunFolderError
 from procurl.result import Result, steps_per_iteration
 
@@ -181,14 +181,14 @@ def open_run(
     path: str | os.PathLike[str] | None, config: dict[str, Any], resume: Resume, save_share: float
 ) -> Iterator[RunFolder | Nowhere]:
     """A folder to run in: an empty one, or one with an unfinished run of the same configuration to go on with."""
-    if not 0 < save_share <= 1:
-        raise ConfigError(f"save_share = {save_share}: expected a share of the time, above 0 and at most 1")
-    if not (resume in ("auto", "extend", "never") or isinstance(resume, int)):
+    if not isinstance(save_share, int | float) or not 0 < save_share <= 1:
+        raise ConfigError(f"save_share = {save_share!r}: expected a share of the time, above 0 and at most 1")
+    if not (resume in ("auto", "extend", "never") or (isinstance(resume, int) and not isinstance(resume, bool))):
         raise ConfigError(f"resume = {resume!r}: expected 'auto', 'extend', 'never' or the iteration of a checkpoint")
     if path is None:
         yield Nowhere()
         return
-    folder = Path(path)
+    folder = arguments.path("out", path)
     run = RunFolder(folder, config, save_share)
     if resume == "never" and (aside := move_aside(folder)):
         logger.info("the run that was in %s is now in %s", folder, aside)
@@ -245,7 +245,9 @@ def load_checkpoint(folder: Path, iteration: int | None = None) -> Checkpoint:
     """The latest checkpoint of a run folder, or that of an iteration. A damaged one is named, never taken."""
     paths = {int(p.name): p for p in checkpoints(folder)}
     if not paths:
-        raise CheckpointError(f"{folder} holds no checkpoint")
+        raise CheckpointError(
+            f"{folder} holds no checkpoint: expected a run folder, as `procurl train --out DIR` makes it"
+        )
     if iteration is None:
         iteration = max(paths)
     if iteration not in paths:

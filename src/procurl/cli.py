@@ -8,6 +8,7 @@ processors to use and imports it then.
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from procurl import __version__, presets
+from procurl.arguments import seed_numbers
 from procurl.devices import keep_programs
 from procurl.errors import ConfigError, ProcurlError
 from procurl.options import configured, sort_options, train_options
@@ -55,11 +57,20 @@ class Command(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if "--context: expected one argument" in message:  # argparse takes -2,1,0 for an option
             message += "; where the first number is negative, write --context=-2,1,0"
-        super().error(message)
+        super().error(with_suggestion(message))
+
+
+def with_suggestion(message: str) -> str:
+    """argparse's message about a choice or option that it does not know, with the closest that it does know."""
+    chosen = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+    if chosen:
+        close = difflib.get_close_matches(chosen[1], re.findall(r"[\w-]+", chosen[2]), n=1)
+        message += f". Did you mean {close[0]}?" if close else ""
+    return message
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Command(
         prog="procurl", description="Curriculum reinforcement learning: a teacher picks tasks, a student learns."
     )
     parser.add_argument("--version", action="version", version=f"procurl {__version__}")
@@ -81,7 +92,7 @@ def build_parser() -> argparse.ArgumentParser:
     command.add_argument("--steps", type=step_count, metavar="1M", help="environment steps per seed")
     command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="see below; may be repeated")
     command.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for checkpoints and the result; an unfinished run there goes on"
+        "--out", type=path, metavar="DIR", help="folder for checkpoints and the result; an unfinished run there goes on"
     )
     command.add_argument(
         "--engine",
@@ -94,11 +105,13 @@ def build_parser() -> argparse.ArgumentParser:
     command.set_defaults(run=run_train)
 
     command = commands.add_parser("resume", help="go on with an unfinished run, or train a finished one further")
-    command.add_argument("run_folder", type=Path, metavar="RUN")
+    command.add_argument("run_folder", type=path, metavar="RUN")
     command.add_argument(
         "--steps", type=step_count, default=0, metavar="MORE", help="environment steps to add, per seed"
     )
-    command.add_argument("--from", type=int, dest="iteration", metavar="N", help="from the checkpoint of iteration N")
+    command.add_argument(
+        "--from", type=number, dest="iteration", metavar="N", help="from the checkpoint of iteration N"
+    )
     add_training_options(command)
     command.set_defaults(run=run_resume)
 
@@ -107,48 +120,50 @@ def build_parser() -> argparse.ArgumentParser:
     command.set_defaults(run=run_bench)
 
     command = commands.add_parser("evaluate", help="return per held-out task of a finished run")
-    command.add_argument("run_folder", type=Path, metavar="RUN")
-    command.add_argument("--episodes", type=int, default=100, help="per task and seed (default 100)")
+    command.add_argument("run_folder", type=path, metavar="RUN")
+    command.add_argument("--episodes", type=number, default=100, help="per task and seed (default 100)")
     command.add_argument("--deterministic", action="store_true", help="take the most likely action")
     command.add_argument("--device", choices=["cpu", "gpu"], help="default: what JAX finds")
     command.set_defaults(run=run_evaluate)
 
     command = commands.add_parser("plot", help="learning curves and curricula of runs, and the paper's figures")
-    command.add_argument("run_folders", type=Path, nargs="+", metavar="DIR", help="run folders, or folders of them")
-    command.add_argument("--out", type=Path, default=Path("."), metavar="DIR", help="where the pictures go (default .)")
+    command.add_argument("run_folders", type=path, nargs="+", metavar="DIR", help="run folders, or folders of them")
+    command.add_argument("--out", type=path, default=Path("."), metavar="DIR", help="where the pictures go (default .)")
     command.add_argument("--band", choices=["se", "ci"], default="se", help="standard error, or 95 %% interval")
     command.add_argument("--format", choices=["png", "pdf"], default="png")
     command.set_defaults(run=run_plot)
 
     command = commands.add_parser("report", help="one page about many runs, or tables for a repository")
     command.add_argument(
-        "paths", type=Path, nargs="+", metavar="DIR",
+        "paths", type=path, nargs="+", metavar="DIR",
         help="run folders, folders that hold them at any depth, or files of benchmarks/compare.py",
     )  # fmt: skip
-    command.add_argument("-o", "--out", type=Path, metavar="FILE", help="the page (default report.html)")
-    command.add_argument("--markdown", type=Path, metavar="FILE", help="tables instead, or as well if -o is given")
+    command.add_argument("-o", "--out", type=path, metavar="FILE", help="the page (default report.html)")
+    command.add_argument("--markdown", type=path, metavar="FILE", help="tables instead, or as well if -o is given")
     command.set_defaults(run=run_report)
 
     command = commands.add_parser("watch", help="an animation of a trained student at work")
-    command.add_argument("run_folder", type=Path, metavar="RUN")
+    command.add_argument("run_folder", type=path, metavar="RUN")
     command.add_argument("--tasks", metavar="CHOICE", help="target (default), hardest, easiest or random")
     command.add_argument(
         "--context", action="append", default=[], metavar="A,B,...",
         help="a task of your own, as --context=-2,1,0; may be repeated",
     )  # fmt: skip
-    command.add_argument("--seed", type=int, metavar="N", help="whose student (default: the best of the run)")
-    command.add_argument("--episodes", type=int, metavar="K", help="tasks (default 3), or instances of each --context")
+    command.add_argument("--seed", type=number, metavar="N", help="whose student (default: the best of the run)")
+    command.add_argument(
+        "--episodes", type=number, metavar="K", help="tasks (default 3), or instances of each --context"
+    )
     command.add_argument("--stochastic", action="store_true", help="draw actions as in training")
-    command.add_argument("--out", type=Path, metavar="FILE", help=".gif or .mp4 (default: the run's name, .gif)")
-    command.add_argument("--frames", type=int, default=240, help="at most (default 240); steps are left out beyond")
+    command.add_argument("--out", type=path, metavar="FILE", help=".gif or .mp4 (default: the run's name, .gif)")
+    command.add_argument("--frames", type=number, default=240, help="at most (default 240); steps are left out beyond")
     command.add_argument("--fps", type=float, help="frames per second (default: the environment's own)")
     command.set_defaults(run=run_watch)
 
     command = commands.add_parser("theory", help="the paper's analysis, run: teachers in its contextual bandit")
-    command.add_argument("--seeds", type=int, metavar="N", help="random bandits (default 10)")
+    command.add_argument("--seeds", type=number, metavar="N", help="random bandits (default 10)")
     command.add_argument("--steps", type=step_count, metavar="N", help="of the student (default 3000)")
-    command.add_argument("--out", type=Path, metavar="DIR", help="where the figures go (default .)")
-    command.add_argument("--page", type=Path, metavar="FILE", help="write docs/theory.md instead, with its figures")
+    command.add_argument("--out", type=path, metavar="DIR", help="where the figures go (default .)")
+    command.add_argument("--page", type=path, metavar="FILE", help="write docs/theory.md instead, with its figures")
     command.set_defaults(run=run_theory)
 
     add_check_and_doctor(commands)
@@ -190,18 +205,20 @@ def add_bench_options(command: argparse.ArgumentParser) -> None:
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.epilog = "suites:\n" + "\n".join(f"  {suite.name:12} {suite.summary}" for suite in SUITES.values())
     command.add_argument("suite", metavar="SUITE", help="see below, or a file FILE.toml; `status`: how far DIR is")
-    command.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="with `status`; default: all in runs/")
-    command.add_argument("--out", type=Path, metavar="DIR", help="default runs/SUITE; what is done there is skipped")
+    command.add_argument("folder", nargs="?", type=path, metavar="DIR", help="with `status`; default: all in runs/")
+    command.add_argument("--out", type=path, metavar="DIR", help="default runs/SUITE; what is done there is skipped")
     command.add_argument("--settings", nargs="+", metavar="NAME", help="these of the suite's settings alone")
     command.add_argument("--teachers", nargs="+", metavar="NAME", help="other strategies; NAME:release for a variant")
     command.add_argument("--variant", metavar="NAME", help="presets: paper or release")
     command.add_argument("--seeds", type=seed_range, metavar="N", help="how many, or FIRST-LAST")
     command.add_argument("--steps", type=step_count, metavar="1M", help="environment steps per seed")
-    command.add_argument("--block", type=int, metavar="N", help="seeds in one program (on a GPU: all)")
+    command.add_argument("--block", type=number, metavar="N", help="seeds in one program (on a GPU: all)")
     command.add_argument("--executor", choices=["local", "ray"], default="local", help="processes here, or a cluster")
     command.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster; default: one of its own, here")
-    command.add_argument("--workers", type=int, metavar="N", help="cells at a time here (default: cores; on a GPU 1)")
-    command.add_argument("--retries", type=int, default=1, metavar="N", help="of a cell that fails (default 1)")
+    command.add_argument(
+        "--workers", type=number, metavar="N", help="cells at a time here (default: cores; on a GPU 1)"
+    )
+    command.add_argument("--retries", type=number, default=1, metavar="N", help="of a cell that fails (default 1)")
     add_common_options(command)
 
 
@@ -213,7 +230,7 @@ def add_common_options(command: argparse.ArgumentParser) -> None:
 def add_training_options(command: argparse.ArgumentParser) -> None:
     add_common_options(command)
     command.add_argument(
-        "--workers", type=int, metavar="N", help="processes that play `bipedal` (default: one per core)"
+        "--workers", type=number, metavar="N", help="processes that play `bipedal` (default: one per core)"
     )
     command.add_argument(
         "--log", action="append", default=[], metavar="KIND[:WHERE]",
@@ -234,23 +251,24 @@ def run_list(args: argparse.Namespace) -> None:
 def run_train(args: argparse.Namespace) -> int:
     setting = presets.named_setting(args.setting)
     presets.teacher_preset(args.teacher, args.setting, args.variant)  # a misspelt name fails before JAX loads
-    from procurl.devices import use_cores
+    from procurl.devices import require_device, use_cores
 
     use_cores(device=args.device)
+    require_device(args.device)
     import procurl
 
     options = sort_options(args.set, args.setting, args.teacher)
     config = configured(presets.preset(args.setting, args.variant), options)
     env, space = procurl.make(args.setting, **options["env"])
     teacher = procurl.make_teacher(args.teacher, space, variant=args.variant, **options["teacher"])
-    steps = args.steps or setting.steps
+    steps = setting.steps if args.steps is None else args.steps
 
     plan = {
         "env": env, "teacher": teacher, "config": config, "seeds": args.seeds, "steps": steps, "out": args.out,
     }  # fmt: skip
     title = f"{args.setting}, {args.teacher}"
     if args.engine == "sb3":
-        if args.fresh or args.workers:
+        if args.fresh or args.workers is not None:
             raise ConfigError("--fresh and --workers: not with --engine sb3")
         return train_with_progress(f"{title}, Stable-Baselines3", args, sb3_engine().train, **plan)
     return train_with_progress(
@@ -268,9 +286,10 @@ def sb3_engine() -> Any:
 
 def run_resume(args: argparse.Namespace) -> int:
     """The run's own configuration says what to train."""
-    from procurl.devices import use_cores
+    from procurl.devices import require_device, use_cores
 
     use_cores(device=args.device)
+    require_device(args.device)
     from procurl.checkpoint import load_checkpoint
     from procurl.loop import train
     from procurl.provenance import rebuilt
@@ -339,17 +358,19 @@ def run_bench(args: argparse.Namespace) -> int:
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
-    from procurl.devices import use_cores
+    from procurl.devices import require_device, use_cores
     from procurl.result import load_result
 
     result = load_result(args.run_folder)
     use_cores(device=args.device)
+    require_device(args.device)
     from procurl.bench.tables import evaluate_run
 
     print(printable(evaluate_run(result, args.episodes, args.deterministic)))
 
 
 def run_plot(args: argparse.Namespace) -> None:
+    from procurl import storage
     from procurl.result import load_result
 
     try:
@@ -358,8 +379,9 @@ def run_plot(args: argparse.Namespace) -> None:
         raise ConfigError(f"plotting needs {error.name}: pip install 'procurl[report]'") from error
     folders = [f for given in args.run_folders for f in run_folders_in(given)]
     results = [load_result(f) for f in folders]
-    args.out.mkdir(parents=True, exist_ok=True)
-    for path in figures.save_all(results, args.out, band=args.band, suffix=args.format, published=True):
+    for path in figures.save_all(
+        results, storage.made_folder(args.out), band=args.band, suffix=args.format, published=True
+    ):
         print(printable(str(path)))
 
 
@@ -430,33 +452,58 @@ def context_numbers(text: str) -> list[float]:
         raise ConfigError(f"--context={text}: expected numbers with commas between them, e.g. 2.5,0.7,0") from None
 
 
-def run_folders_in(path: Path) -> list[Path]:
+def run_folders_in(given: Path) -> list[Path]:
     """A run folder itself, or all run folders right below a folder."""
-    if (path / "manifest.json").is_file():
-        return [path]
-    found = sorted(p.parent for p in path.glob("*/manifest.json"))
+    if (given / "manifest.json").is_file():
+        return [given]
+    found = sorted(p.parent for p in given.glob("*/manifest.json"))
     if not found:
-        raise ConfigError(f"{path} is no run folder and holds none (a run folder has a manifest.json)")
+        raise ConfigError(f"{given} is no run folder and holds none (a run folder has a manifest.json)")
     return found
 
 
 def step_count(text: str) -> int:
     """A number of steps: 5000, 10k, 1M, 2.5M."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text.strip().replace("_", ""))
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)([kKmM]?)", text.strip().replace("_", ""), re.ASCII)
     if not match:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of steps: expected e.g. 5000, 10k or 1M")
-    return round(float(match[1]) * {"": 1, "k": 1_000, "m": 1_000_000}[match[2].lower()])
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number of steps: expected e.g. 5000, 10k or 1M")
+    steps = round(float(match[1]) * {"": 1, "k": 1_000, "m": 1_000_000}[match[2].lower()])
+    if steps < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is less than one step: expected e.g. 5000, 10k or 1M")
+    return steps
 
 
 def seed_range(text: str) -> range:
     """How many seeds (8 means 0 to 7), or which (8-15)."""
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
+    match = re.fullmatch(r"(\d{1,15})(?:-(\d{1,15}))?", text.strip(), re.ASCII)
     if not match:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seeds: expected e.g. 8, or 8-15")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number of seeds: expected e.g. 8, or 8-15")
     first, last = (0, int(match[1]) - 1) if match[2] is None else (int(match[1]), int(match[2]))
     if last < first:
         raise argparse.ArgumentTypeError(f"'{text}' names no seed: expected at least one, e.g. 8, or 8-15")
+    try:
+        seed_numbers(range(first, last + 1))
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
     return range(first, last + 1)
+
+
+def number(text: str) -> int:
+    """A whole number."""
+    if not re.fullmatch(r"-?\d{1,15}", text.strip(), re.ASCII):
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number: expected e.g. 3")
+    return int(text)
+
+
+def path(text: str) -> Path:
+    """A file or folder; an empty name, as an unset variable of a shell gives, would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("'' is an empty name: expected a file or folder")
+    return Path(text)
+
+
+def shown(text: str) -> str:
+    return f"'{text}'" if len(text) <= 40 else f"'{text[:40]}...'"
 
 
 if __name__ == "__main__":

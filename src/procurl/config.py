@@ -7,25 +7,63 @@ This module does not import JAX, so that the command line answers at once. The h
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from dataclasses import dataclass
 from typing import Any
 
+from procurl.arguments import real, whole
 from procurl.errors import ConfigError, unknown_name
 
+MOST_WHOLE = 2**31 - 1  # whole numbers, too, are computed with in 32 bits
+MOST_UNITS = 65_536  # in a layer
 LOG_STD = (-20.0, 2.0)  # SAC's policy keeps the logarithm of its spread within this
 
 
-def param(default: Any, help: str, *, static: bool = False, at_least: float | None = None) -> Any:
+def param(
+    default: Any, help: str, *, static: bool = False, at_least: float | None = None, at_most: float | None = None
+) -> Any:
     """A documented field. `static` marks what shapes the compiled program (for dataclasses that are pytrees)."""
-    return dataclasses.field(default=default, metadata={"help": help, "static": static, "at_least": at_least})
+    bounds = {"at_least": at_least, "at_most": at_most}
+    return dataclasses.field(default=default, metadata={"help": help, "static": static, **bounds})
 
 
-def check_lower_bounds(owner: str, instance: Any) -> None:
-    """Refuse numbers below a field's `at_least`. Traced values pass: only what a user wrote can be checked."""
+def check_fields(owner: str, instance: Any, *, is_pytree: bool = False) -> None:
+    """Refuse what a documented field cannot be: another type, NaN, infinity, a number beyond its bounds.
+
+    Of a pytree JAX makes instances, too, with traced arrays or placeholders in their fields: there only plain values
+    are looked at. Numbers of NumPy become Python's and lists become tuples, so that configurations can be written down.
+    """
     for f in dataclasses.fields(instance):
-        value, at_least = getattr(instance, f.name), f.metadata.get("at_least")
-        if at_least is not None and isinstance(value, int | float) and not value >= at_least:
-            raise ConfigError(f"{owner}{f.name} = {value}: expected at least {at_least}")
+        if "help" in f.metadata:
+            value = getattr(instance, f.name)
+            if is_pytree and not isinstance(value, str | bool | numbers.Real):
+                continue
+            checked = _checked(f"{owner}{f.name}", value, f)
+            if type(checked) is not type(value):
+                object.__setattr__(instance, f.name, checked)
+
+
+def _checked(name: str, value: Any, f: dataclasses.Field[Any]) -> Any:
+    kind = f.type if isinstance(f.type, str) else getattr(f.type, "__name__", str(f.type))
+    if kind.startswith("tuple[int"):
+        if not isinstance(value, tuple | list):
+            raise ConfigError(f"{name} = {value!r}: expected widths of layers, e.g. (64, 64)")
+        return tuple(whole(f"{name}, a layer's width", width, 1, MOST_UNITS) for width in value)
+    if value is None and "None" in kind:
+        return value
+    at_least, at_most = f.metadata.get("at_least"), f.metadata.get("at_most")
+    if kind == "bool":
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} = {value!r}: expected True or False")
+    elif kind.startswith("int"):
+        if isinstance(value, float):
+            raise ConfigError(f"{name} = {value!r}: expected a whole number")
+        number = whole(name, value, -MOST_WHOLE if at_least is None else at_least, at_most)
+        return whole(name, number, -MOST_WHOLE, MOST_WHOLE)
+    elif kind.startswith("float"):
+        as_float = real(name, value, at_least, at_most)
+        return value if isinstance(value, int | float) else as_float
+    return value
 
 
 @dataclass(frozen=True)
@@ -37,8 +75,8 @@ class PPO:
     batch_size: int = param(128, "transitions in a minibatch", at_least=2)
     epochs: int = param(10, "passes over the steps of an update", at_least=1)
     lr: float = param(3e-4, "Adam's step size", at_least=0)
-    gamma: float = param(0.99, "discount factor", at_least=0)
-    gae_lambda: float = param(0.95, "lambda of generalised advantage estimation", at_least=0)
+    gamma: float = param(0.99, "discount factor", at_least=0, at_most=1)
+    gae_lambda: float = param(0.95, "lambda of generalised advantage estimation", at_least=0, at_most=1)
     clip: float = param(0.2, "clipping range of the probability ratio", at_least=0)
     entropy: float = param(0.01, "weight of the entropy bonus", at_least=0)
     value_coef: float = param(0.5, "weight of the value loss", at_least=0)
@@ -47,7 +85,7 @@ class PPO:
     separate: tuple[int, ...] = param((64,), "widths of the further layers of policy and value, each its own")
 
     def __post_init__(self) -> None:
-        check_lower_bounds("ppo.", self)
+        check_fields("ppo.", self)
         for part in ("n_envs", "batch_size"):
             if self.n_steps % getattr(self, part):
                 raise ConfigError(
@@ -68,8 +106,10 @@ class SAC:
     n_envs: int = param(16, "environments played side by side", at_least=1)
     hidden: tuple[int, ...] = param((400, 300), "widths of the layers of the policy and of each critic")
     lr: float = param(1e-3, "Adam's step size, of the policy, the critics and the entropy coefficient", at_least=0)
-    gamma: float = param(0.99, "discount factor", at_least=0)
-    tau: float = param(0.005, "share of the critics that moves into their targets at every update", at_least=0)
+    gamma: float = param(0.99, "discount factor", at_least=0, at_most=1)
+    tau: float = param(
+        0.005, "share of the critics that moves into their targets at every update", at_least=0, at_most=1
+    )
     batch_size: int = param(1000, "transitions in an update", at_least=1)
     capacity: int = param(2_000_000, "transitions in the replay buffer; the oldest make room", at_least=1)
     every: int = param(10, "environment steps for one update", at_least=1)
@@ -81,11 +121,9 @@ class SAC:
     fit_every: int = param(1_000_000, "environment steps between two such fits", at_least=1)
 
     def __post_init__(self) -> None:
-        check_lower_bounds("sac.", self)
+        check_fields("sac.", self)
         if not self.entropy > 0:
             raise ConfigError(f"sac.entropy = {self.entropy}: expected a positive number (its logarithm is kept)")
-        if self.tau > 1:
-            raise ConfigError(f"sac.tau = {self.tau}: expected at most 1")
         for part in ("n_envs", "every"):
             if self.n_steps % getattr(self, part):
                 raise ConfigError(
@@ -103,11 +141,15 @@ class Config:
     ppo: PPO = dataclasses.field(default_factory=PPO)
     sac: SAC | None = None  # the student instead of PPO, where it is given
     evaluate_every: int = param(5, "iterations between two evaluations (5 iterations = 25,600 steps)", at_least=1)
-    evaluation_episodes: int = param(1, "episodes on each held-out task at an evaluation", at_least=1)
+    evaluation_episodes: int = param(1, "episodes on each held-out task at an evaluation", at_least=1, at_most=10_000)
     watch_after_update: bool = param(False, "the teacher watches after the student's update instead of before it")
 
     def __post_init__(self) -> None:
-        check_lower_bounds("", self)
+        check_fields("", self)
+        if not isinstance(self.ppo, PPO):
+            raise ConfigError(f"ppo = {self.ppo!r}: expected procurl.PPO(...)")
+        if self.sac is not None and not isinstance(self.sac, SAC):
+            raise ConfigError(f"sac = {self.sac!r}: expected procurl.SAC(...), or None")
 
     @property
     def student(self) -> PPO | SAC:
@@ -116,8 +158,10 @@ class Config:
 
 
 def checked_fields(cls: type, given: dict[str, Any]) -> None:
-    """Refuse names that are not documented fields of a class, with the closest valid ones."""
-    known = [f.name for f in dataclasses.fields(cls) if "help" in f.metadata]
-    for name in given:
+    """Refuse names that are not documented fields of a class, with the closest valid ones, and None for a number."""
+    known = {f.name: f for f in dataclasses.fields(cls) if "help" in f.metadata}
+    for name, value in given.items():
         if name not in known:
             raise unknown_name(f"option of {cls.__name__}", name, known)
+        if value is None and "None" not in str(known[name].type):
+            raise ConfigError(f"{cls.__name__}: {name} = None: expected a value of type {known[name].type}")

@@ -25,6 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from procurl.arguments import LARGEST, measured, whole
+from procurl.check import require_teacher
 from procurl.errors import CheckpointError, ConfigError, NonFiniteError
 from procurl.integrations.tasks import HostTask
 from procurl.provenance import describe_teacher
@@ -32,8 +34,7 @@ from procurl.state import load_state, note, read_notes, save_state
 from procurl.types import Episodes, Task, Teacher
 
 Value = Callable[[Task], Any]
-
-LARGEST = float(np.finfo(np.float32).max)
+LONGEST = 10_000_000  # period: a task for every step is drawn in advance
 
 
 class Curriculum:
@@ -56,11 +57,11 @@ class Curriculum:
         unit: Literal["steps", "episodes"] = "steps",
         n_envs: int = 1,
     ) -> None:
-        if every < 1 or n_envs < 1 or unit not in ("steps", "episodes"):
-            raise ConfigError(
-                f"every = {every}, unit = {unit!r}, n_envs = {n_envs}: expected a positive number of 'steps' or "
-                f"'episodes', and at least one environment"
-            )
+        require_teacher(teacher)
+        seed = whole("seed", seed, 0, 2**32 - 1)
+        every, n_envs = whole("every", every, 1, LONGEST), whole("n_envs", n_envs, 1, LONGEST)
+        if unit not in ("steps", "episodes"):
+            raise ConfigError(f"unit = {unit!r}: expected 'steps' or 'episodes'")
         self.teacher, self.seed, self.every, self.unit, self.n_envs = teacher, seed, every, unit, n_envs
         self.updates = 0
         # A task may be handed out while the episode before it still runs: environments that reset themselves want that.
@@ -122,22 +123,20 @@ class Curriculum:
         """
         row = self._find(task)
         e = self._episodes
-        if not (np.isfinite(length) and length >= max(self._earlier[row], 1)):
-            raise ConfigError(f"length = {length}: expected the number of steps of the whole episode")
+        earlier = int(self._earlier[row])
+        try:
+            length = whole("length", _plain(length), max(earlier, 1), 2**31 - 1)
+        except ConfigError as error:
+            raise ConfigError(f"length = {length!r}: expected the number of steps of the whole episode") from error
+        ret = self._finite("ret", ret, row)
         if advantage is None:
             if getattr(self.teacher, "reads_advantages", False):
                 raise ConfigError(
                     f"{type(self.teacher).__name__} scores tasks by advantages: record(..., advantage=...)"
                 )
             advantage = 0.0
-        absolute = abs(advantage) if abs_advantage is None else abs_advantage
-        for name, number in (("ret", ret), ("advantage", advantage), ("abs_advantage", absolute)):
-            if not abs(float(number)) <= LARGEST:  # NaN fails every comparison
-                raise NonFiniteError(
-                    f"{name} = {number} of an episode with context {e.task.context[row].tolist()} and seed "
-                    f"{int(e.task.seed[row])}: expected a finite number. Nothing was recorded; look for NaN or "
-                    f"infinity in the rewards and observations of this task."
-                )
+        advantage = self._finite("advantage", advantage, row)
+        absolute = abs(advantage) if abs_advantage is None else self._finite("abs_advantage", abs_advantage, row)
         e.ret[row], e.length[row], e.steps[row] = ret, length, length - self._earlier[row]
         e.success[row], e.finished[row] = success, finished
         e.gae[row] = advantage
@@ -171,6 +170,8 @@ class Curriculum:
         _, _, _, k_watch = self._keys()
         watching = self.teacher, self._state, k_watch, _device(self._episodes)
         asked = _asked_tasks(*watching)
+        if value is not None and not callable(value):
+            raise ConfigError(f"value = {value!r}: expected a function of tasks, or a procurl.ReturnRegressor")
         if asked and value is None:
             raise ConfigError(f"{type(self.teacher).__name__} asks for the student's values: call observe(value=...)")
         answers = [self._answer(value, _host(tasks)) for tasks in asked] if value is not None else []
@@ -219,6 +220,8 @@ class Curriculum:
 
     def _find(self, task: HostTask | Task) -> int:
         """Its row. The same task may be played twice at once, so the object itself counts first, its content second."""
+        if not isinstance(task, HostTask | Task) or getattr(task.seed, "ndim", 0) != 0:
+            raise ConfigError(f"task = {task!r}: expected one task that next() handed out")
         e = self._episodes
         is_open = self._handed & ~e.finished
         for k, holder in self._holders.items():
@@ -239,9 +242,24 @@ class Curriculum:
         """pick, play, learn, watch of this period, as in loop.iteration."""
         return jax.random.split(jax.random.fold_in(self._key, 2 * self.updates + 1), 4)
 
+    def _finite(self, name: str, value: Any, row: int) -> float:
+        """NaN and infinity would be a diverged agent: better said here than found in the curriculum later."""
+        number = _plain(value)
+        if isinstance(number, float) and not abs(number) <= LARGEST:  # NaN fails every comparison
+            task = self._episodes.task
+            raise NonFiniteError(
+                f"{name} = {number} of an episode with context {task.context[row].tolist()} and seed "
+                f"{int(task.seed[row])}: expected a finite number. Nothing was recorded; an agent or environment that "
+                f"has diverged gives such numbers."
+            )
+        return measured(name, number)
+
     @staticmethod
     def _answer(value: Value, tasks: Any) -> np.ndarray:
-        values = np.array(value(tasks), np.float32)
+        try:
+            values = np.array(value(tasks), np.float32)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"value gave no numbers for {len(tasks.seed)} tasks: {error}") from error
         if values.shape != tasks.seed.shape:
             raise ConfigError(
                 f"value returned shape {values.shape} for {len(tasks.seed)} tasks: expected {tasks.seed.shape}"
@@ -335,6 +353,11 @@ def _observe(
 
 _init = jax.jit(lambda teacher, key: teacher.init(key))
 _propose = jax.jit(lambda teacher, state, key, n: teacher.propose(state, key, n), static_argnums=3)
+
+
+def _plain(value: Any) -> Any:
+    """An array of one number, JAX's or NumPy's, as that number; anything else as it is."""
+    return value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
 
 
 def _host(task: Task) -> Any:

@@ -12,6 +12,7 @@ import platform
 import sys
 from pathlib import Path
 
+from procurl.arguments import whole
 from procurl.errors import ConfigError
 
 
@@ -25,9 +26,9 @@ def use_cores(cores: int | None = None, device: str | None = None) -> None:
         raise ConfigError("use_cores must come before the first use of JAX: make it the first line of the script")
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f"device = {device!r}: expected cpu or gpu")
+    n = available_cores() if cores is None else whole("cores", cores, 1)
     if device is not None:
         os.environ["JAX_PLATFORMS"] = {"cpu": "cpu", "gpu": "cuda,cpu"}[device]  # callbacks run on the CPU
-    n = cores or available_cores()
     given = os.environ.get("XLA_FLAGS", "")
     wanted = {
         "--xla_force_host_platform_device_count": str(n),
@@ -62,6 +63,18 @@ def _processor() -> str:
     except OSError:
         return f"{platform.machine()} {platform.processor()}"
     return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+
+
+def require_device(device: str | None) -> None:
+    """Make sure of a GPU that was asked for: a JAX that has none computes on the CPU without a word, or says a page."""
+    import jax
+
+    try:
+        found = jax.default_backend()
+    except RuntimeError as error:
+        raise ConfigError(f"JAX finds no device to compute on: {str(error).splitlines()[0]}") from error
+    if device == "gpu" and found != "gpu":
+        raise ConfigError(f"device = 'gpu': JAX finds a {found} alone; install a JAX for CUDA, or leave the device out")
 
 
 def available_cores() -> int:

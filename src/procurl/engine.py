@@ -6,8 +6,10 @@ randomness of a seed's iteration t is a function of (seed, t), so a seed alone d
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -87,12 +89,23 @@ class Engine:
         # Environment, teacher and pool travel as arguments: as constants they would be compiled in.
         self.world = self.seeds.share((env, teacher))
         self._program = _program(config, self.seeds.mesh, jax.tree.structure(self.world))
+        self._compiling = threading.Thread(target=self._compile_iteration)
+        self._compiling.start()
+
+    def _compile_iteration(self) -> None:
+        """The program that takes longest, while those for the first state and its evaluation are compiled and run."""
+        with suppress(Exception):  # whatever is wrong will be said by `iterate`, to those who called it
+            begun = jax.eval_shape(self._program.begin, self.keys, None, 0, self.world)
+            spread = NamedSharding(self.seeds.mesh, PER_SEED)
+            carry = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=spread), begun)
+            self._program.iterate.lower(self.keys, carry, 0, self.world).compile()
 
     def begin(self) -> Carry:
         return self._program.begin(self.keys, None, 0, self.world)
 
     def iterate(self, carry: Carry, t: int) -> tuple[Carry, Trace]:
         """Iteration number t. The carry that goes in must not be used again."""
+        self._compiling.join()
         return self._program.iterate(self.keys, carry, t, self.world)
 
     def evaluate(self, carry: Carry, t: int) -> Scores:
@@ -117,7 +130,7 @@ class Engine:
         return self.seeds.put(arranged(tensors, self.seeds.shapes(begun), where))
 
     def close(self) -> None:
-        """Nothing to end: all of it lives in this process."""
+        self._compiling.join()
 
 
 def fastest(run: Callable[[], Any], repeats: int) -> float:
@@ -134,7 +147,7 @@ class Program(NamedTuple):
     """Compiled functions (keys, per-seed tree, t, (env, teacher)) -> per-seed tree."""
 
     begin: Callable[..., Carry]
-    iterate: Callable[..., tuple[Carry, Trace]]
+    iterate: Any  # (...) -> (Carry, Trace); compiled ahead, which a plain function cannot be
     score: Callable[..., Scores]
     only_teach: Callable[..., Any]
 

@@ -43,7 +43,9 @@ class MissingExtraError(ProcurlError, ImportError):
 
 def unknown_name(kind: str, given: str, known: Iterable[str], also: Iterable[str] = ()) -> ConfigError:
     """The error for a misspelt name, with the closest valid ones; `also` are short forms that are valid too."""
-    known = sorted(known)
+    known, given = sorted(known), str(given)
+    if not known:
+        return ConfigError(f"unknown {kind} '{given}': there is none")
     close = difflib.get_close_matches(given, [*known, *also], n=3, cutoff=0.4)
     hint = f"Did you mean {' or '.join(dict.fromkeys(close))}? " if close else ""
     return ConfigError(f"unknown {kind} '{given}'. {hint}Valid: {', '.join(known)}")

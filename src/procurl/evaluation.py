@@ -11,9 +11,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from procurl.arguments import whole
+from procurl.errors import ConfigError
 from procurl.students import nets
 from procurl.students.nets import Params
 from procurl.types import Env, Task, random_seeds
+
+MOST_AT_ONCE = 1_000_000  # episodes: all are played side by side
 
 
 class Scores(NamedTuple):
@@ -37,7 +41,14 @@ def evaluate(
 
     `fresh_seeds`: every episode is a new instance of its task's context, where the setting plays it so.
     """
+    if not isinstance(tasks, Task):
+        raise ConfigError(f"tasks = {tasks!r}: expected a procurl.Task of many, e.g. space.held_out")
+    if not isinstance(params, dict) or "policy" not in params:
+        raise ConfigError(
+            "params: expected the layers of one student, e.g. procurl.policy.unflatten of one seed of result.params"
+        )
     n = tasks.seed.shape[0]
+    episodes = whole("episodes", episodes, 1, max(MOST_AT_ONCE // n, 1))
     key, k_seed = jax.random.split(key)
     repeated = jax.tree.map(lambda x: jnp.repeat(x, episodes, axis=0), tasks)
     if fresh_seeds:

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from procurl import check, record
+from procurl import arguments, check, record
 from procurl.checkpoint import Resume, open_run
 from procurl.config import Config
 from procurl.errors import ConfigError
@@ -100,10 +100,12 @@ def train(
     """
     from procurl.interrupt import Interruptible
 
-    config = config or Config()
-    seed_numbers = as_seed_numbers(seeds)
-    n_iterations = iterations_for(steps, config)
+    config = Config() if config is None else config
+    check.require_kinds(env, teacher, config, callback)
+    seed_numbers = arguments.seed_numbers(seeds)
+    n_iterations = arguments.iterations(steps, config.student.n_steps)
     check.require_fit(env, teacher)
+    require_engine(env, config, workers)
     described = describe(env, teacher, config, seed_numbers, n_iterations * config.student.n_steps)
 
     with (
@@ -167,21 +169,18 @@ def engine_for(
         return HostEngine(env, teacher, config, seeds, workers)
     from procurl.engine import Engine  # it compiles `begin` and `iteration`
 
-    if config.sac is not None:
-        raise ConfigError(f"{type(env).__name__} is played in JAX, where the student is PPO: leave Config.sac out")
-    if workers is not None:
-        raise ConfigError(f"workers = {workers}: {type(env).__name__} is played in JAX, without worker processes")
     return Engine(env, teacher, config, seeds)
 
 
-def as_seed_numbers(seeds: Iterable[int] | int) -> tuple[int, ...]:
-    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(int(s) for s in seeds)
-    if not numbers or len(set(numbers)) < len(numbers) or min(numbers) < 0 or max(numbers) >= 2**32:
-        raise ConfigError(f"seeds = {seeds!r}: expected at least one seed, all different, between 0 and 2^32 - 1")
-    return numbers
-
-
-def iterations_for(steps: int, config: Config) -> int:
-    if steps < 1:
-        raise ConfigError(f"steps = {steps}: expected at least 1")
-    return -(-int(steps) // config.student.n_steps)
+def require_engine(env: Env | HostEnv, config: Config, workers: int | None) -> None:
+    """What an engine would refuse, before anything is written."""
+    if workers is not None:
+        arguments.whole("workers", workers, 1)
+    if isinstance(env, HostEnv):
+        return
+    if config.sac is not None:
+        raise ConfigError(f"{type(env).__name__} is played in JAX, where the student is PPO: leave Config.sac out")
+    if workers is not None:
+        raise ConfigError(
+            f"workers = {workers}: {type(env).__name__} is played in JAX, without worker processes: leave it out"
+        )

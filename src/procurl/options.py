@@ -49,6 +49,8 @@ def sort_options(assignments: list[str], setting: str, teacher: str) -> dict[str
             choices = " or ".join(".".join(key) for key in matches)
             raise ConfigError(f"--set {name}: not unique, expected {choices}")
         section, field_name = matches[0]
+        if field_name in sorted_options[section]:
+            raise ConfigError(f"--set {name}: given twice; expected once")
         sorted_options[section][field_name] = parse_value(name, text, known[matches[0]].type)
     return sorted_options
 

@@ -47,7 +47,11 @@ class Policy:
 
     def predict(self, obs: Any, deterministic: bool = True) -> np.ndarray:
         """The action for one observation f32[o] or a batch f32[n, o], clipped to the action space."""
-        obs, size = np.asarray(obs, np.float32), self._obs_size
+        size = self._obs_size
+        try:
+            obs = np.asarray(obs, np.float32)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"observation {obs!r}: expected numbers, ({size},) or (n, {size})") from error
         if obs.ndim == 0 or obs.shape[-1] != size:
             raise ConfigError(f"observation of shape {obs.shape}: expected ({size},) or (n, {size})")
         if not np.isfinite(obs).all():

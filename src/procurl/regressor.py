@@ -19,6 +19,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
+from procurl.arguments import SMALLEST, measured, real, whole
 from procurl.errors import ConfigError, NonFiniteError
 from procurl.students import adam, nets
 from procurl.types import Task, TaskSpace
@@ -78,13 +79,18 @@ class ReturnRegressor:
         scale: bool = True,
         seed: int = 0,
     ) -> None:
+        if not isinstance(space, TaskSpace):
+            raise ConfigError(f"space = {space!r}: expected a task space, of procurl.make or procurl.task_space")
         first = every if first is None else first
-        fewest = min(n for n in (every, first, 5) if n is not None)
-        if min(epochs, batch_size, *hidden) < 1 or fewest < 5 or not lr > 0:
-            raise ConfigError(
-                f"every = {every}, first = {first}, hidden = {hidden}, epochs = {epochs}, batch_size = {batch_size}, "
-                f"lr = {lr}: expected positive numbers, and at least 5 episodes for a fit"
-            )
+        for name, number in {"every": every, "first": first}.items():
+            if number is not None:
+                whole(name, number, 5)  # a fit takes at least five episodes
+        for name, number in {"epochs": epochs, "batch_size": batch_size}.items():
+            whole(name, number, 1)
+        real("lr", lr, SMALLEST)
+        if not isinstance(hidden, tuple | list):
+            raise ConfigError(f"hidden = {hidden!r}: expected widths of layers, e.g. (64, 64)")
+        hidden = tuple(whole("hidden, a layer's width", width, 1) for width in hidden)
         self.every, self.first, self.epochs, self.batch_size, self.lr, self.seed = (
             every, first, epochs, batch_size, lr, seed,
         )  # fmt: skip
@@ -107,9 +113,17 @@ class ReturnRegressor:
 
     def record(self, context: ArrayLike, ret: float) -> None:
         """The return of an episode; fits when it is time."""
+        d = self._widths[0]
+        try:
+            given = np.array(context, np.float32)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"context = {context!r}: expected {d} numbers") from error
+        if given.shape != (d,) or not np.isfinite(given).all():
+            raise ConfigError(f"context = {given.tolist()}: expected {d} finite numbers")
         if not np.isfinite(ret):
-            raise NonFiniteError(f"ret = {ret} in the context {np.asarray(context).tolist()}: expected a finite return")
-        self._contexts.append(np.array(context, np.float32))
+            raise NonFiniteError(f"ret = {ret} in the context {given.tolist()}: expected a finite return")
+        ret = measured("ret", np.asarray(ret).item())
+        self._contexts.append(given)
         self._returns.append(float(np.float32(ret)))
         due_after = self.every if self.fits else self.first
         if due_after is not None and len(self._returns) >= due_after:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from procurl import failure, storage
+from procurl import arguments, failure, storage
 from procurl.errors import ConfigError, RunFolderError
 from procurl.failure import Failure
 
@@ -165,14 +165,15 @@ def remove_result(folder: Path) -> None:
 
 def load_result(path: str | os.PathLike[str]) -> Result:
     """Read a run folder, after checking every file against the manifest."""
-    if not (Path(path) / storage.MANIFEST).exists() and (Path(path) / "checkpoints").is_dir():
+    path = arguments.path("path", path)
+    if not (path / storage.MANIFEST).exists() and (path / "checkpoints").is_dir():
         raise RunFolderError(
             f"{path} has no {storage.MANIFEST}; it holds an unfinished run: `procurl resume {path}` goes on with it"
         )
-    data = read_files(Path(path))
+    data = read_files(path)
     evaluations, provenance, trace = data["evaluations.npz"], data["provenance.json"], data["trace.npz"]
     failures = failure.unflatten(provenance.pop("failures", []), trace, str(path))
-    failure.require_whole(Path(path), [f.seed for f in failures])
+    failure.require_whole(path, [f.seed for f in failures])
     return Result(
         config=data["config.json"],
         provenance=provenance,
@@ -204,10 +205,10 @@ def load_policy(path: str | os.PathLike[str], seed: int | None = None) -> Any:
     """
     from procurl.policy import Policy
 
-    data = read_files(Path(path))
+    data = read_files(arguments.path("path", path))
     config = data["config.json"]
     seeds = config["seeds"]
-    if seed is not None and seed not in seeds:
+    if seed is not None and (seed not in seeds or isinstance(seed, bool)):
         raise ConfigError(f"seed {seed} is not in {path}: it holds the seeds {seeds}")
     failures = failure.unflatten(data["provenance.json"].get("failures", []), data["trace.npz"], str(path))
     failed = {f.seed: str(f) for f in failures}

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from procurl import storage
-from procurl.errors import CheckpointError, RunFolderError
+from procurl.errors import CheckpointError, ConfigError, RunFolderError
 
 FORMAT = ("procurl-state", "2")
 BEFORE = ("procurl-state", "1")  # its digest is of the tensors alone, not of the notes; still read
@@ -25,15 +25,21 @@ def save_state(path: str | os.PathLike[str], state: Any, **notes: str) -> Path:
     `notes` are strings that travel along, e.g. the setting's name.
     """
     target = Path(path)
+    tensors = named(state)
+    for name, tensor in tensors.items():
+        if tensor.dtype.kind not in "biufV":
+            raise ConfigError(
+                f"{name} = {tensor.tolist()!r}: expected arrays of numbers in a state; text goes into notes"
+            )
     metadata = {**notes, "format": FORMAT[0], "version": FORMAT[1], "sha256": UNSIGNED}
-    content = storage.to_tensors(named(state), metadata)
+    content = storage.to_tensors(tensors, metadata)
     staging = target.with_name(f".{target.name}.partial")
     try:
         storage.write(staging, content.replace(_entry(UNSIGNED), _entry(hashlib.sha256(content).hexdigest()), 1))
         os.replace(staging, target)
         storage.sync_folder(target.parent)
     except OSError as error:
-        with suppress(OSError):  # a read-only disk
+        with suppress(OSError):  # a read-only disk, or no such folder
             staging.unlink(missing_ok=True)
         raise RunFolderError(
             f"could not write {target}: {error.strerror or error}. Nothing was overwritten."

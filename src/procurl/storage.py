@@ -72,6 +72,8 @@ def _verified(folder: Path, form: Format) -> dict[str, bytes]:
         if to_json(manifest) != content:  # a manifest has no digest of its own, but only one way to be written
             raise ValueError("not as procurl wrote it")
         name, version, digests = manifest["format"], manifest["version"], dict(manifest["sha256"])
+    except OSError as error:
+        raise RunFolderError(f"{folder / MANIFEST} cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise RunFolderError(f"{folder / MANIFEST} is damaged: {error!r}") from error
     if (name, version) != (form.name, form.version):
@@ -249,6 +251,15 @@ def _open_plain(path: str, flags: int) -> int:
 def _kind(mode: int) -> str:
     kinds = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
     return kinds.get(stat.S_IFMT(mode), "a device")
+
+
+def made_folder(folder: Path) -> Path:
+    """A folder for pictures and pages, made where it is not there yet."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"cannot write to the folder {folder}: {error.strerror or error}") from error
+    return folder
 
 
 def write(path: Path, content: bytes) -> None:

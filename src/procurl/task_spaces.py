@@ -9,6 +9,7 @@ arguments give the same tasks every time.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from procurl.check import require_space
+from procurl.arguments import LARGEST, whole
+from procurl.check import MOST_TASKS, require_space
 from procurl.errors import SpaceError, unknown_name
 from procurl.targets import Blend, Point, Samples
 from procurl.types import TargetDistribution, Task, TaskSpace, random_seeds
@@ -63,12 +65,14 @@ def task_space(
         seed: of all draws.
         name: for messages and records.
     """
-    bounds = [np.atleast_1d(np.asarray(x, np.float32)) for x in (low, high)]
+    bounds = [_bound(what, given) for what, given in (("low", low), ("high", high))]
+    if isinstance(names, str):
+        raise SpaceError(f"names = {names!r}: expected a list of names, one per dimension")
     dimensions = tuple(names) if names is not None else tuple(f"c{k}" for k in range(bounds[0].size))
     _check_bounds(bounds[0], bounds[1], dimensions)
     for what, n in {"pool_size": pool_size, "n_targets": n_targets, "n_held_out": n_held_out}.items():
-        if n < 1:
-            raise SpaceError(f"{what} = {n}: expected at least 1")
+        whole(what, n, 1, MOST_TASKS, SpaceError)
+    whole("seed", seed, 0, 2**32 - 1, SpaceError)
     snap = _snap(values, bounds, dimensions)
     rng = np.random.default_rng(seed)
     mu = _distribution(target, bounds, dimensions, snap, rng)
@@ -88,13 +92,25 @@ def task_space(
     return space
 
 
+def _bound(what: str, given: ArrayLike) -> NDArray[np.float32]:
+    try:
+        wide = np.atleast_1d(np.asarray(given, np.float64))
+    except (TypeError, ValueError) as error:
+        raise SpaceError(f"{what} = {given!r}: expected one number per dimension of the context") from error
+    if (np.abs(wide) > LARGEST).any() and np.isfinite(wide).all():
+        raise SpaceError(f"{what} = {wide.tolist()}: expected numbers of at most {LARGEST:g}; they are kept in 32 bits")
+    return wide.astype(np.float32)
+
+
 def _check_bounds(low: NDArray[np.float32], high: NDArray[np.float32], names: tuple[str, ...]) -> None:
     if low.ndim != 1 or low.shape != high.shape or not (np.isfinite(low) & np.isfinite(high)).all():
         raise SpaceError(f"low = {low.tolist()} and high = {high.tolist()}: expected as many finite numbers in each")
+    if low.size == 0:
+        raise SpaceError("low and high are empty: expected at least one dimension of the context")
     if (low > high).any():
         k = int(np.argmax(low > high))
         raise SpaceError(f"dimension {k}: low = {low[k]:g} is above high = {high[k]:g}")
-    if len(names) != low.size or len(set(names)) < len(names):
+    if len(names) != low.size or len(set(names)) < len(names) or not all(isinstance(n, str) and n for n in names):
         raise SpaceError(f"names = {names}: expected {low.size} different ones, one per dimension")
 
 
@@ -126,11 +142,16 @@ class _Snap:
 def _snap(values: Mapping[str, Sequence[float]] | None, bounds: list[Any], names: tuple[str, ...]) -> _Snap | None:
     if not values:
         return None
+    if not isinstance(values, Mapping):
+        raise SpaceError(f"values = {values!r}: expected a dictionary, dimension -> the numbers that it may be")
     for name, allowed in values.items():
         if name not in names:
             raise unknown_name("dimension of the context", name, names)
         k = names.index(name)
-        table = np.asarray(allowed, np.float32)
+        try:
+            table = np.asarray(allowed, np.float32)
+        except (TypeError, ValueError):
+            table = np.empty(0, np.float32)
         if table.ndim != 1 or table.size == 0 or not np.isfinite(table).all():
             raise SpaceError(f"values[{name!r}] = {allowed!r}: expected the numbers that it may be")
         if table.min() < bounds[0][k] or table.max() > bounds[1][k]:
@@ -157,6 +178,12 @@ def _distribution(
         parts = tuple(_distribution(part, bounds, names, snap, rng) for _, part in target)
         return Blend(parts, tuple((weights / weights.sum()).tolist()))
     if callable(target):
+        try:
+            inspect.signature(target).bind(rng, N_DRAWN)
+        except TypeError as error:
+            raise SpaceError(
+                f"target {getattr(target, '__name__', target)!r}: expected a function sampler(rng, n): {error}"
+            ) from error
         drawn = target(rng, N_DRAWN)
         contexts = _contexts(f"target {getattr(target, '__name__', target)!r}: what it draws", drawn, bounds, names)
         if len(contexts) != N_DRAWN:

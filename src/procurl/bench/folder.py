@@ -111,7 +111,7 @@ class GridFolder:
             grid.states = {c: State(**{k: r[k] for k in fields}) for c, r in zip(cells, row["cells"], strict=True)}
             for s in grid.states.values():
                 s.require_kinds()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise RunFolderError(f"{path} holds no benchmark: expected a folder that `procurl bench` wrote") from None
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise RunFolderError(f"{path / GRID} cannot be read: {error!r}") from error

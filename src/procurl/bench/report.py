@@ -55,7 +55,7 @@ def write(path: Path, text: str) -> Path:
         storage.write(partial, text.encode())
         os.replace(partial, path)
     except OSError as error:
-        with suppress(OSError):  # a read-only disk
+        with suppress(OSError):  # a read-only disk, or no such folder
             partial.unlink(missing_ok=True)
         raise RunFolderError(f"could not write {path}: {error.strerror or error}; choose another file") from error
     return path

@@ -17,16 +17,17 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from procurl import presets
+from procurl.arguments import MOST_ITERATIONS, seed_numbers, whole
 from procurl.errors import ConfigError, RunFolderError, unknown_name
 
-MOST_SEEDS = 100_000  # of a row; each is kept in memory
 ALL_TEACHERS = tuple(presets.TEACHERS)
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,11 @@ class Row:
         for name in ("settings", "teachers"):
             if not getattr(self, name):
                 raise ConfigError(f"{name} is empty: expected at least one name")
-        if self.seeds is not None and (not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0):
-            raise ConfigError(f"seeds = {list(self.seeds)}: expected at least one, all different, none below 0")
-        for name in ("steps", "block"):
-            number = getattr(self, name)
-            if number is not None and number < 1:
-                raise ConfigError(f"{name} = {number}: expected at least 1")
+        if self.seeds is not None:
+            seed_numbers(self.seeds)
+        for name, most in (("steps", MOST_ITERATIONS), ("block", None)):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), 1, most)
 
 
 @dataclass(frozen=True)
@@ -151,11 +151,14 @@ def _row(where: str, given: Any) -> Row:
                 raise ConfigError(f"{where}: {name} = {fields[name]}: expected a list of {kind.__name__}")
             fields[name] = tuple(fields[name])
     if isinstance(fields.get("seeds"), int):
-        if fields["seeds"] > MOST_SEEDS:
-            raise ConfigError(f"{where}: seeds = {fields['seeds']}: expected at most {MOST_SEEDS:,}")
-        fields["seeds"] = tuple(range(fields["seeds"]))
+        fields["seeds"] = _within(where, lambda: seed_numbers(fields["seeds"]))
+    return _within(where, lambda: Row(**fields))
+
+
+def _within(where: str, make: Callable[[], Made]) -> Made:
+    """What it makes; an error also says where in the file."""
     try:
-        return Row(**fields)
+        return make()
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
 

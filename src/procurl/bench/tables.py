@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from procurl.arguments import whole
 from procurl.bench.stats import mean_and_error
 from procurl.errors import ConfigError, RunFolderError
 from procurl.evaluation import Scores, evaluate
@@ -23,6 +24,7 @@ def evaluate_run(result: Result, episodes: int, deterministic: bool) -> str:
     """Replay the held-out tasks of a run with its final students: mean return per task, hardest first."""
     from procurl.envs import make
 
+    whole("episodes", episodes, 1)
     left_out = "".join(f"\n{failure}; left out" for failure in result.failures)
     result = without_failed(result)
     if not result.config["setting"]:

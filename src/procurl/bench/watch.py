@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from procurl import storage
 from procurl.bench import film
 from procurl.bench.film import FAINT, GREEN, RED, Film, Frame, Line, Panel
 from procurl.errors import ConfigError, unknown_name
@@ -107,6 +108,7 @@ def watch(
     chosen = given_tasks(result, contexts, episodes) if contexts else chosen_tasks(result, tasks, row, episodes)
     if contexts and tasks is not None:
         raise ConfigError(f"tasks = {tasks} beside contexts: expected one of the two")
+    storage.made_folder(out.parent)  # before the work, in case it cannot be made
     policy = load_policy(run, int(result.seeds[row]))
     width = WIDTH.get(len(chosen), NARROW)
     played = [begin(result, one, number, width) for number, one in enumerate(chosen)]

@@ -6,10 +6,10 @@ An environment *takes tasks* if `reset(options={"context": ..., "task_seed": ...
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.reduction import ForkingPickler  # what carries a maker to its process; nothing is loaded here
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -45,7 +45,7 @@ def host_findings(env: HostEnv, space: TaskSpace, steps: int) -> Findings:
     if make is None:
         return found
     try:
-        pickle.dumps(make)
+        ForkingPickler.dumps(make)
     except Exception as error:
         found.problem(
             f"what maker() returns cannot be sent to worker processes: {told(error)}; return a class, a function at "

@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from procurl.arguments import LARGEST, real
 from procurl.contracts.findings import Findings, equal
 from procurl.types import Task, TaskSpace
 
+MOST_TASKS = 2**22  # PLR draws with 32 bits at once: with more tasks, some could never be drawn
 N_DRAWN = 64  # of the target distribution
 KINDS = ("pool", "targets", "held_out")
 
@@ -23,14 +25,26 @@ def basic_findings(space: TaskSpace) -> Findings:
         found.problem(f"low has shape {low.shape} and high {high.shape}: expected ({space.dim},), as there are names")
     elif not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
         found.problem(f"low = {low} and high = {high}: expected finite bounds with low <= high")
-    v_min, v_max = space.value_range
-    if not (np.isfinite(v_min) and np.isfinite(v_max) and v_min < v_max):
-        found.problem(f"value_range = {space.value_range}: expected (V_min, V_max) with V_min < V_max")
+    elif (np.abs(low) > LARGEST).any() or (np.abs(high) > LARGEST).any():
+        found.problem(f"low = {low} and high = {high}: expected numbers of at most {LARGEST:g}, as they have 32 bits")
+    if not _is_value_range(space.value_range):
+        found.problem(
+            f"value_range = {space.value_range!r}: expected (V_min, V_max), two numbers with V_min < V_max, different "
+            f"in 32 bits"
+        )
     if not found.problems:
         for name in KINDS:
             for text in task_problems(name, getattr(space, name), space.names, low, high):
                 found.problem(text)
     return found
+
+
+def _is_value_range(given: Any) -> bool:
+    try:
+        v_min, v_max = (real("value", v) for v in given)
+    except (TypeError, ValueError):  # a ConfigError is one
+        return False
+    return bool(np.float32(v_min) < np.float32(v_max))
 
 
 def task_problems(what: str, tasks: Task, names: tuple[str, ...], low: Any, high: Any) -> list[str]:
@@ -40,6 +54,8 @@ def task_problems(what: str, tasks: Task, names: tuple[str, ...], low: Any, high
         return [f"{what}.context has shape {context.shape}: expected (number of tasks, {len(names)})"]
     if len(context) == 0:
         return [f"the {what} is empty: expected at least one task"]
+    if len(context) > MOST_TASKS:
+        return [f"the {what} has {len(context):,} tasks: expected at most {MOST_TASKS:,}, as draws have 32 bits"]
     if np.shape(tasks.seed) != (len(context),) or np.shape(tasks.row) != (len(context),):
         return [f"{what}: {len(context)} contexts, but seed {np.shape(tasks.seed)} and row {np.shape(tasks.row)}"]
     tolerance = 1e-5 * (high - low)

@@ -7,13 +7,14 @@ teacher has to find that out. Paper: Section 4 and Appendix C.1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from procurl.config import check_fields, param
 from procurl.envs.spaces import box_space
 from procurl.targets import Mixture, Point, Uniform
 from procurl.types import Continuous, Step, TargetDistribution, Task, TaskSpace
@@ -35,12 +36,15 @@ class State(NamedTuple):
 class Maze:
     """One environment step = one displacement; the task's seed is the start in the lower left corner."""
 
-    stride: float = field(default=0.3, metadata={"help": "length of the longest step"})
-    max_steps: int = field(default=200, metadata={"help": "length of the longest episode", "static": True})
+    stride: float = param(0.3, "length of the longest step", at_least=0)
+    max_steps: int = param(200, "length of the longest episode", static=True, at_least=1)
 
     obs_size: ClassVar[int] = 5
     action: ClassVar[Continuous] = Continuous(2, -1.0, 1.0)
     truncates: ClassVar[bool] = False  # the paper ends the episode at 200 steps with a reward of 0
+
+    def __post_init__(self) -> None:
+        check_fields("env.", self, is_pytree=True)
 
     def reset(self, task: Task) -> tuple[State, Array]:
         start = jax.random.uniform(jax.random.key(task.seed), (2,), minval=-BORDER, maxval=-BLOCK)

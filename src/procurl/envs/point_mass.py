@@ -6,13 +6,14 @@ the wall or 100 steps end the episode with nothing. Paper: Section 4 and Appendi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from procurl.config import check_fields, param
 from procurl.envs.spaces import box_space
 from procurl.targets import Mixture, Point
 from procurl.types import Continuous, Step, TargetDistribution, Task, TaskSpace
@@ -39,12 +40,15 @@ class State(NamedTuple):
 class PointMass:
     """One environment step = ten Euler steps of 10 ms under the same force."""
 
-    noise: float = field(default=0.05, metadata={"help": "standard deviation of the acceleration's noise"})
-    max_steps: int = field(default=100, metadata={"help": "length of the longest episode", "static": True})
+    noise: float = param(0.05, "standard deviation of the acceleration's noise", at_least=0)
+    max_steps: int = param(100, "length of the longest episode", static=True, at_least=1)
 
     obs_size: ClassVar[int] = 7
     action: ClassVar[Continuous] = Continuous(2, -10.0, 10.0)
     truncates: ClassVar[bool] = False  # the paper ends the episode at 100 steps with a reward of 0
+
+    def __post_init__(self) -> None:
+        check_fields("env.", self, is_pytree=True)
 
     def reset(self, task: Task) -> tuple[State, Array]:
         zero = jnp.float32(0.0)

@@ -22,6 +22,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv
 
 from procurl import record
+from procurl.arguments import iterations, seed_numbers
 from procurl.config import PPO as PPOConfig
 from procurl.config import Config
 from procurl.curriculum import Curriculum
@@ -32,7 +33,6 @@ from procurl.integrations.sb3_values import CriticValue
 from procurl.integrations.settings import to_jax
 from procurl.integrations.settings_vector import SettingVectorEnv, begin_all
 from procurl.join import joined
-from procurl.loop import as_seed_numbers, iterations_for
 from procurl.result import Result, load_result, reserve
 from procurl.students.nets import Params
 from procurl.students.ppo import Losses
@@ -62,7 +62,7 @@ def train(
         raise ConfigError("the SB3 engine has PPO alone: for another algorithm, use CurriculumCallback")
     if config.watch_after_update:
         raise ConfigError("watch_after_update: Stable-Baselines3 calls back before its update only")
-    numbers, n_iterations = as_seed_numbers(seeds), iterations_for(steps, config)
+    numbers, n_iterations = seed_numbers(seeds), iterations(steps, config.student.n_steps)
     folder = None if out is None else reserve(out, besides=(FINISHED,))
     results = []
     for seed in numbers:

@@ -40,6 +40,8 @@ def make_teacher(
     """
     if name not in TEACHERS:
         raise unknown_name("teacher", name, TEACHERS)
+    if not isinstance(space, TaskSpace):
+        raise ConfigError(f"space = {space!r}: expected a task space, of procurl.make(NAME) or procurl.task_space(...)")
     fields = {**teacher_preset(name, setting or space.name or None, variant), **overrides}
     redraw_every = fields.pop("redraw_every", None)
     checked_fields(TEACHERS[name], {k: v for k, v in overrides.items() if k != "redraw_every"})

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from procurl.config import check_lower_bounds, param
+from procurl.config import check_fields, param
 from procurl.errors import ConfigError
 from procurl.types import Critic, Episodes, Task, TaskSpace
 
@@ -34,7 +34,7 @@ class PoolTeacher:
     space: TaskSpace
 
     def __post_init__(self) -> None:
-        check_lower_bounds(f"{type(self).__name__}: ", self)
+        check_fields(f"{type(self).__name__}: ", self, is_pytree=True)
 
     def init(self, key: Array) -> Any:
         return PoolState(jnp.zeros(self.space.n_pool))
@@ -67,7 +67,7 @@ class Redrawn:
     redraw_every: int = param(2_000_000, "environment steps after which the pool is drawn anew", at_least=1)
 
     def __post_init__(self) -> None:
-        check_lower_bounds(f"{type(self.teacher).__name__}: ", self)
+        check_fields(f"{type(self.teacher).__name__}: ", self, is_pytree=True)
         if isinstance(self.teacher, PoolTeacher) and self.teacher.space.snap is not None:
             raise ConfigError("redraw_every: this space's contexts are no box to draw from; leave it out")
 

@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from procurl.config import check_lower_bounds, param
+from procurl.config import check_fields, param
 from procurl.errors import ConfigError
 from procurl.teachers.base import once_if
 from procurl.teachers.nadaraya_watson import estimate, estimate_around
 from procurl.teachers.success_buffer import Pairs, absorb, latest, no_pairs, remember, search_samples
-from procurl.teachers.transport import assign, squared_distances
+from procurl.teachers.transport import assign, require_distances, squared_distances
 from procurl.types import Critic, Episodes, Task, TaskSpace, random_seeds
 
 
@@ -43,8 +43,8 @@ class CURROT:
     space: TaskSpace
     v_lb: float = param(0.6, "delta: the return that the student must be able to reach, in units of return")
     epsilon: float = param(0.05, "trust region: a particle moves at most sqrt(epsilon), in context units")
-    n_particles: int = param(500, "particles, and capacity of each buffer", static=True, at_least=2)
-    n_candidates: int = param(100, "random places that a particle considers", static=True, at_least=1)
+    n_particles: int = param(500, "particles, and capacity of each buffer", static=True, at_least=2, at_most=5000)
+    n_candidates: int = param(100, "random places that a particle considers", static=True, at_least=1, at_most=5000)
     update_after: int = param(50, "finished episodes that it takes for the next update", at_least=1)
     wait_until_threshold: bool = param(
         False, "hold the particles until their mean estimated return is delta (release: False)"
@@ -52,7 +52,8 @@ class CURROT:
     jitter: float = param(1e-3, "half width of the noise on a proposal; in widths of the box", at_least=0)
 
     def __post_init__(self) -> None:
-        check_lower_bounds("CURROT: ", self)
+        check_fields("CURROT: ", self, is_pytree=True)
+        require_distances("CURROT", self.space)
         if isinstance(self.epsilon, int | float) and not self.epsilon > 0:
             raise ConfigError(f"CURROT: epsilon = {self.epsilon}, expected a positive number")
         if isinstance(self.update_after, int) and self.update_after > self.n_particles // 2:

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from procurl.config import check_lower_bounds, param
-from procurl.teachers.transport import assign, squared_distances
+from procurl.config import check_fields, param
+from procurl.teachers.transport import assign, require_distances, squared_distances
 from procurl.types import Critic, Episodes, Task, TaskSpace, random_seeds
 
 
@@ -45,14 +45,19 @@ class GRADIENT:
 
     space: TaskSpace
     n_stages: int = param(
-        10, "stages after the first, which is the source; the last is the target", static=True, at_least=1
+        10,
+        "stages after the first, which is the source; the last is the target",
+        static=True,
+        at_least=1,
+        at_most=10_000,
     )
     max_steps_per_stage: int = param(100_000, "environment steps after which a stage ends anyway", at_least=1)
     threshold: float = param(0.8, "mean return of an iteration's episodes that ends a stage; in units of return")
-    n_particles: int = param(500, "tasks in the samples of source and target", static=True, at_least=1)
+    n_particles: int = param(500, "tasks in the samples of source and target", static=True, at_least=1, at_most=5000)
 
     def __post_init__(self) -> None:
-        check_lower_bounds("GRADIENT: ", self)
+        check_fields("GRADIENT: ", self, is_pytree=True)
+        require_distances("GRADIENT", self.space)
 
     def init(self, key: Array) -> GradientState:
         k_source, k_target = jax.random.split(key)

@@ -22,7 +22,7 @@ from jax import Array
 from procurl.config import param
 from procurl.errors import ConfigError
 from procurl.teachers.base import PoolState, PoolTeacher, cumulative, draw
-from procurl.teachers.transport import squared_distances
+from procurl.teachers.transport import require_distances, squared_distances
 from procurl.types import Critic, Episodes, Task, TaskSpace
 
 Similarity = Callable[[Array, Array], Array]  # contexts f32[n, d], f32[m, d] -> f32[n, m]
@@ -82,6 +82,12 @@ class ProCuRLTarget(PoolTeacher):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.similarity is None:
+            require_distances("ProCuRLTarget", self.space)
+        elif not callable(self.similarity):
+            raise ConfigError(
+                f"ProCuRLTarget: similarity = {self.similarity!r}, expected a function of contexts and targets, or None"
+            )
         if self.pairing not in ("pair", "max"):
             raise ConfigError(f"ProCuRLTarget: pairing = {self.pairing!r}, expected 'pair' or 'max'")
         if isinstance(self.length_scale, int | float) and not self.length_scale > 0:

@@ -21,7 +21,7 @@ from jax import Array
 from procurl.config import param
 from procurl.errors import ConfigError
 from procurl.teachers.base import PoolTeacher
-from procurl.teachers.transport import squared_distances
+from procurl.teachers.transport import require_distances, squared_distances
 from procurl.types import Critic, Episodes
 
 
@@ -44,10 +44,12 @@ class SPDL(PoolTeacher):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.target == "mu":
+            require_distances("SPDL", self.space)
         if self.target not in ("mu", "uniform"):
             raise ConfigError(f"SPDL: target = {self.target!r}, expected 'mu' or 'uniform'")
-        if isinstance(self.bandwidth, int | float) and not self.bandwidth > 0:
-            raise ConfigError(f"SPDL: bandwidth = {self.bandwidth}, expected a positive number")
+        if isinstance(self.bandwidth, int | float) and not self.bandwidth >= 1e-6:
+            raise ConfigError(f"SPDL: bandwidth = {self.bandwidth}, expected a positive number of at least 1e-6")
 
     def init(self, key: Array) -> SPDLState:
         uniform = jnp.full(self.space.n_pool, -jnp.log(self.space.n_pool))
@@ -62,7 +64,7 @@ class SPDL(PoolTeacher):
         """mu on the pool, where a point target has no density: log mean_j exp(-|c_i - t_j|^2 / 2h^2)."""
         targets = self.space.targets.context
         diagonal = jnp.sqrt(jnp.sum((self.space.high - self.space.low) ** 2))
-        h = jnp.maximum(self.bandwidth * diagonal, 1e-9)
+        h = jnp.where(diagonal > 0, self.bandwidth * diagonal, 1.0)  # all contexts alike: any will do
 
         def log_density(context: Array) -> Array:
             return jax.nn.logsumexp(-0.5 * squared_distances(context[None] / h, targets / h)[0])

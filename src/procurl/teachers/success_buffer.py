@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from procurl.arguments import LARGEST
 from procurl.teachers.base import draw
 from procurl.teachers.transport import assign, squared_distances
 from procurl.types import Episodes
@@ -37,14 +38,17 @@ def no_pairs(k: int, d: int) -> Pairs:
 
 
 def latest(episodes: Episodes, k: int, v_min: float) -> Pairs:
-    """The last k finished episodes, oldest first. A return that is no number counts as the worst."""
+    """The last k finished episodes, oldest first. A return that is no number counts as the worst.
+
+    Returns are clipped to what can be subtracted and summed in 32 bits; an infinite difference would lose its particle.
+    """
     finished = episodes.finished
     skipped = jnp.maximum(jnp.sum(finished) - k, 0)
     place = jnp.cumsum(finished) - 1 - skipped
     place = jnp.where(finished & (place >= 0), place, k)  # k: outside, dropped
     rows = jnp.zeros(k, jnp.int32).at[place].set(jnp.arange(finished.shape[0], dtype=jnp.int32), mode="drop")
     size = (jnp.sum(finished) - skipped).astype(jnp.int32)
-    ret = jnp.where(jnp.isfinite(episodes.ret), episodes.ret, v_min)[rows]
+    ret = jnp.where(jnp.isfinite(episodes.ret), jnp.clip(episodes.ret, -LARGEST, LARGEST), v_min)[rows]
     return Pairs(episodes.task.context[rows], jnp.where(jnp.arange(k) < size, ret, -jnp.inf), size)
 
 

@@ -17,8 +17,11 @@ import numpy as np
 from jax import Array
 from scipy.optimize import linear_sum_assignment
 
+from procurl.errors import ConfigError
 from procurl.hostcall import call_on_host
+from procurl.types import TaskSpace
 
+NARROWEST, WIDEST = 1e-6, 1e15  # of the widest dimension of a space in which distances are measured
 ROUNDS, COOLING = 24, 0.65  # of Sinkhorn's algorithm: more would take longer than they save
 
 
@@ -43,6 +46,19 @@ def squared_distances(a: Array, b: Array) -> Array:
     """
     squares = [(a[:, k, None] - b[None, :, k]) ** 2 for k in range(a.shape[1])]
     return sum(squares[1:], squares[0])
+
+
+def require_distances(owner: str, space: TaskSpace) -> None:
+    """Refuse a space in which squared distances do not fit into 32 bits: they would be 0 or infinite without a word."""
+    bounds = (space.low, space.high) if isinstance(space, TaskSpace) else (None,)
+    if not all(isinstance(x, jax.Array | np.ndarray) and not isinstance(x, jax.core.Tracer) for x in bounds):
+        return  # JAX makes instances, too, of what has no values: only what a user wrote can be checked
+    span = float(np.max(np.asarray(space.high, np.float64) - np.asarray(space.low, np.float64), initial=0.0))
+    if span != 0 and not NARROWEST <= span <= WIDEST:
+        raise ConfigError(
+            f"{owner}: the contexts span {span:g}, expected between {NARROWEST:g} and {WIDEST:g} (squared distances "
+            f"have 32 bits): give the context in other units, e.g. scaled to [0, 1]"
+        )
 
 
 def prices(cost: Array) -> Array:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from procurl import storage
+from procurl.arguments import whole
 from procurl.errors import ConfigError
 from procurl.theory import autodiff, comparison, figure, library, page
 from procurl.theory.comparison import SEEDS, STEPS, Comparison
@@ -17,15 +19,15 @@ def run(args: argparse.Namespace) -> None:
     if args.page is not None:
         if args.seeds is not None or args.steps is not None or args.out is not None:
             raise ConfigError("--page: expected without --seeds, --steps and --out; the page has its own")
+        if args.page.is_dir():
+            raise ConfigError(f"--page {args.page}: this is a folder; expected the name of a file, e.g. theory.md")
         written = page.write(args.page)
     else:
-        compared = comparison.compare(
-            SEEDS if args.seeds is None else args.seeds, STEPS if args.steps is None else args.steps
-        )
+        seeds = SEEDS if args.seeds is None else whole("--seeds", args.seeds, 1)
+        out = storage.made_folder(args.out or Path("."))  # before the work, in case it cannot be made
+        compared = comparison.compare(seeds, STEPS if args.steps is None else args.steps)
         print(comparison.table(compared))
         print(checks(compared))
-        out = args.out or Path(".")
-        out.mkdir(parents=True, exist_ok=True)
         written = figure.save_both(compared, out)
     for path in written:
         print(path)

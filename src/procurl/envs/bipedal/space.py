@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from procurl.config import check_lower_bounds, param
+from procurl.config import check_fields, param
 from procurl.envs.bipedal.track import HIGH, LOW, MAX_STEPS, NAMES
 from procurl.envs.spaces import box_space
 from procurl.targets import Uniform
@@ -32,7 +32,7 @@ class BoxWalker:
     max_steps: int = param(MAX_STEPS, "length of the longest episode, which is then truncated", at_least=1)
 
     def __post_init__(self) -> None:
-        check_lower_bounds("env.", self)
+        check_fields("env.", self)
 
     def maker(self) -> Callable[[], Any]:
         from procurl.envs.bipedal.stump_tracks import StumpTracks
