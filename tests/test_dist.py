@@ -12,8 +12,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import procurl
+from procurl import cli
+from procurl.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
@@ -112,10 +115,32 @@ def test_the_declared_pythons_are_found_or_known_to_be_absent():
     assert not pythons.answers(ROOT / "README.md", here)
 
 
+def test_another_engine_names_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "procurl.integrations.sb3_engine", raising=False)
+    monkeypatch.delattr("procurl.integrations.sb3_engine", raising=False)
+    with pytest.raises(ConfigError, match=r"--engine sb3 needs torch: pip install 'procurl\[sb3\]'"):
+        cli.sb3_engine()
+
+
 def test_the_version_is_the_same_everywhere():
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert f"\n## [{procurl.__version__}]" in changelog
     assert f"\nversion: {procurl.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_paper_is_cited_and_the_forms_can_be_read():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    paper = citation["preferred-citation"]
+    assert [a["family-names"] for a in paper["authors"]] == ["Tzannetos", "Kamalaruban", "Singla"]
+    assert {"cff-version", "message", "title", "authors"} <= set(citation) and citation["license"] == PROJECT["license"]
+    forms = {p.stem: yaml.safe_load(p.read_text()) for p in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")}
+    assert set(forms) == {"bug", "feature", "question", "config"}
+    for name in ("bug", "feature", "question"):
+        ids = [part["id"] for part in forms[name]["body"] if part["type"] != "markdown"]
+        assert len(set(ids)) == len(ids) > 0 and forms[name]["name"] and forms[name]["description"]
+    (doctor,) = (part for part in forms["bug"]["body"] if part.get("id") == "doctor")
+    assert doctor["attributes"]["label"] == "procurl doctor --json" and doctor["validations"]["required"]
 
 
 # --- installed: from here on an index is needed ---
