@@ -109,7 +109,7 @@ def test_a_curriculum(home):
     (row,) = np.flatnonzero(found.episodes.finished)  # the episode after the update
     assert (found.episodes.ret[row], found.episodes.length[row]) == (0.25, 7)
     weights = found.state_dict()["teacher"].log_weights
-    assert np.isfinite(weights).all() and np.ptp(weights) > 0
+    np.testing.assert_array_equal(weights, np.zeros(8))  # flat: the values said that the target is mastered
 
 
 @pytest.mark.parametrize("home", STATES, ids=lambda home: home.name)
