@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: demo test test-slow test-browser test-kill test-kill-everywhere test-ray versions lint types bench soak docs dist pythons clean
+.PHONY: demo test test-slow test-browser test-kill test-kill-everywhere test-ray test-rllib versions notebooks stranger lint types bench soak docs dist pythons clean
 
 demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, pictures and a page
 	$(BIN)/python examples/demo.py
@@ -30,6 +30,15 @@ test-ray: $(VENV)/.ray  ## benchmarks on a Ray cluster of several nodes on this 
 
 versions: $(READY)  ## the fast tests with the newest and with the lowest allowed versions of everything
 	$(BIN)/python tools/versions.py
+
+test-rllib: .venv-rllib/.ready  ## the recipe for RLlib, which wants another Gymnasium and so another environment
+	.venv-rllib/bin/python -m pytest -m ray tests/test_recipes.py
+
+notebooks: $(READY)  ## run the notebooks and store them with their outputs
+	$(BIN)/python tools/notebooks.py
+
+stranger: ## a new user's path from a clean clone, by the documentation alone, with the time of each part
+	bash tools/stranger.sh
 
 lint: $(READY)  ## formatting and style
 	$(BIN)/ruff format --check .
@@ -67,5 +76,12 @@ $(VENV)/.ray: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[ray]"
 	touch $(VENV)/.ray
 
+.venv-rllib/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-rllib
+	grep -v '^gymnasium==' constraints.txt > .venv-rllib/constraints.txt
+	.venv-rllib/bin/python -m pip install --quiet --constraint .venv-rllib/constraints.txt torch
+	.venv-rllib/bin/python -m pip install --quiet --constraint .venv-rllib/constraints.txt --editable ".[rllib]" pytest
+	touch .venv-rllib/.ready
+
 clean:
-	rm -rf $(VENV) build dist demo-output soak-output
+	rm -rf $(VENV) .venv-rllib build dist demo-output soak-output

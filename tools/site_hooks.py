@@ -19,7 +19,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 PICTURES = (".png", ".gif", ".svg", ".jpg")
-ALWAYS = ("CHANGELOG.md", "CONTRIBUTING.md")  # in the navigation without a link from a page
+ALWAYS = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")  # in the navigation without a link from a page
 # A fenced block (left alone), or the target of a link
 LINK = re.compile(r"(?P<fence>^ *(?P<marks>```+).*?^ *(?P=marks)$)|(?P<before>\]\()(?P<target>[^)\s#]+)", re.M | re.S)
 MATHS = re.compile(r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<tex>.*?)\\[)\]]</(?P=tag)>', re.S)
