@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: demo test test-slow test-browser test-kill test-kill-everywhere test-ray test-rllib versions notebooks stranger lint types bench soak docs clean
+.PHONY: demo test test-slow test-browser test-kill test-kill-everywhere test-ray test-rllib versions notebooks stranger lint types bench soak docs dist pythons clean
 
 demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, pictures and a page
 	$(BIN)/python examples/demo.py
@@ -53,6 +53,13 @@ bench: $(READY)  ## speed: per core and on all, against Stable-Baselines3, the r
 
 soak: $(READY)  ## two hours of training, cutting and resuming in one process, with its memory drawn
 	$(BIN)/python benchmarks/soak.py
+
+dist: $(READY)  ## the wheel and the sdist in dist/, checked, and tried out in an empty environment
+	$(BIN)/python tools/dist.py
+	$(BIN)/python -m pytest tests/test_dist.py
+
+pythons: $(READY)  ## the wheel, with a part of the tests, in every declared Python that is found
+	$(BIN)/python tools/pythons.py
 
 docs: $(READY)  ## the documentation site, in build/site; needs no network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

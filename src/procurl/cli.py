@@ -278,7 +278,10 @@ def run_train(args: argparse.Namespace) -> int:
 
 
 def sb3_engine() -> Any:
-    from procurl.integrations import sb3_engine
+    try:
+        from procurl.integrations import sb3_engine
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"--engine sb3 needs {error.name}: pip install 'procurl[sb3]'") from error
 
     sb3_engine.torch.set_num_threads(1)  # for networks as small as these, more threads are slower
     return sb3_engine
