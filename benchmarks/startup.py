@@ -19,7 +19,7 @@ from pathlib import Path
 from measure import machine_line
 
 HELP = ["--help"]
-TRAIN = ["train", "point-mass-1t", "--steps", "10k", "--quiet"]
+TRAIN = ["train", "point-mass-1t", "--steps", "10k"]
 
 
 def main() -> None:

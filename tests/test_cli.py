@@ -32,7 +32,7 @@ def run_folder(tmp_path_factory):
     assert done.returncode == 0, done.stderr
     assert "return on the target" in done.stdout and f"saved to {folder}" in done.stdout
     line = done.stderr.splitlines()[-1]
-    for part in ("2,048/2,048 steps", "steps/s", "left", "return", "% (timed alone)"):
+    for part in ("2,048/2,048 steps", "steps/s", "left", "return"):
         assert part in line, line
     return folder
 
@@ -69,7 +69,7 @@ def test_train_writes_what_was_asked_for(run_folder):
     assert config["teacher"]["beta"] == 90.0 and config["config"]["ppo"]["shared"] == [8]
     result = procurl.load_result(run_folder)
     assert result.ret.shape[0] == 2 and result.steps[-1] == 2048
-    assert 0 < result.timing["teacher_share_timed_alone"] < 1
+    assert result.timing["teacher_share_timed_alone"] is None, "nobody waits for that in a short run"
 
 
 def test_evaluate_prints_a_return_per_task(run_folder):

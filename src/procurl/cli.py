@@ -23,6 +23,8 @@ from procurl.errors import ConfigError, ProcurlError
 from procurl.options import configured, sort_options, train_options
 from procurl.terminal import in_one_line, printable
 
+TEACHER_TIMED_FROM = 100_000  # steps: it compiles the teacher's functions once more, for which no short run should wait
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
@@ -273,7 +275,7 @@ def run_train(args: argparse.Namespace) -> int:
         return train_with_progress(f"{title}, Stable-Baselines3", args, sb3_engine().train, **plan)
     return train_with_progress(
         title, args, procurl.train, **plan, resume="never" if args.fresh else "auto",
-        time_teacher=not args.quiet, workers=args.workers,
+        time_teacher=not args.quiet and steps >= TEACHER_TIMED_FROM, workers=args.workers,
     )  # fmt: skip
 
 
@@ -304,7 +306,7 @@ def run_resume(args: argparse.Namespace) -> int:
     return train_with_progress(
         f"{found.config['setting']}, {found.config['teacher']['class']}", args, train, env=env, teacher=teacher,
         config=config, seeds=found.config["seeds"], steps=steps, out=args.run_folder, resume=resume,
-        time_teacher=not args.quiet, workers=args.workers,
+        time_teacher=not args.quiet and steps >= TEACHER_TIMED_FROM, workers=args.workers,
     )  # fmt: skip
 
 
