@@ -22,7 +22,7 @@ test-browser: $(READY)  ## the report's page and the documentation in Chromium, 
 test-kill: $(READY)  ## runs and benchmarks killed at random moments
 	$(BIN)/python -m pytest -n auto -m "kill and not slow"
 
-test-kill-everywhere: $(READY)  ## every strategy on every setting, killed five times each; an hour or so on two cores
+test-kill-everywhere: $(READY)  ## every strategy on every setting, killed five times each; takes long
 	$(BIN)/python -m pytest -n auto -m kill -rP tests/test_kill_everywhere.py
 
 test-ray: $(VENV)/.ray  ## benchmarks on a Ray cluster of several nodes on this machine

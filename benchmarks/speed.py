@@ -150,13 +150,14 @@ CASES = {
 
 
 def report(rows: dict[str, dict[str, dict[str, float]]]) -> None:
+    import procurl
+
+    procurl.use_cores(device="cpu")
     import stable_baselines3
     import torch
 
-    import procurl
     from procurl.bench.tables import text_table
 
-    procurl.use_cores(device="cpu")
     names = list(rows)
 
     def table(title: str, lines: dict[str, list[str]]) -> None:
