@@ -304,7 +304,7 @@ def test_particles_keep_to_the_box_and_the_trust_region_and_buffers_grow():
         lambda c, t: np.where(np.arange(len(c)) % 2, np.inf, -1e30),
     ],
 )
-@pytest.mark.parametrize("n", [3, 40])  # three tasks: fewer than ten pairs
+@pytest.mark.parametrize("n", [pytest.param(3, marks=pytest.mark.slow), 40])  # three tasks: fewer than ten pairs
 def test_everything_stays_finite(value, n):
     for state in play(world(), value, 4, n=n)[1:]:
         assert np.isfinite(state.particles).all()

@@ -30,10 +30,12 @@ def test_stable_baselines3_on_cartpole():
     assert said.startswith("procurl-target: ") and "of 500 steps with long poles" in said
 
 
+@pytest.mark.slow
 def test_a_new_teacher():
     assert "training success per iteration: [" in run("import new_teacher; new_teacher.main(steps=10_240)")
 
 
+@pytest.mark.slow
 def test_a_new_environment():
     said = run("import new_environment; new_environment.main(steps=10_240)")
     assert "procurl-target: return on the target" in said and "iid: return" in said

@@ -335,6 +335,7 @@ def _host_healthy(host_space):
     return host_run(host_space)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("poison", "what"), [("reward", "reward"), ("sight", "observation")])
 def test_on_the_host_a_seed_stops_alone(host_space, host_healthy, poison, what, tmp_path, monkeypatch):
     """`Pays` refuses actions that are NaN: a failed seed must not be played on, nor brought back after a cut."""

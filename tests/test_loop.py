@@ -50,7 +50,7 @@ def fast(*names):
     return [t if t in names else pytest.param(t, marks=pytest.mark.slow) for t in sorted(procurl.TEACHERS)]
 
 
-@pytest.mark.parametrize("teacher", fast("plr", "procurl-target"))
+@pytest.mark.parametrize("teacher", fast("procurl-target"))
 def test_the_same_seed_gives_bitwise_the_same_run(teacher):
     assert_same(run(teacher), run(teacher))
 

@@ -52,6 +52,7 @@ def test_the_stable_baselines3_script_changes_ten_lines_at_most_and_runs(tmp_pat
     assert done.stdout.split()[-2:] == ["2", "4096"]
 
 
+@pytest.mark.slow
 def test_the_commands_run_as_printed(tmp_path):
     """Word for word, but for fewer steps and seeds."""
     commands = re.findall(r"^procurl (?:train|evaluate|plot|report) .*$", README, re.MULTILINE)

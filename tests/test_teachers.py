@@ -264,7 +264,7 @@ SMALLER = {
 
 def pair(name, setting):
     """Every pair compiles anew, CURROT's for half a minute: one setting is fast, for one strategy three."""
-    fast = ("point-mass-2g", "maze-plane", "minigrid") if name == "procurl-target" else ("point-mass-2g",)
+    fast = {"procurl-target": ("point-mass-2g", "maze-plane", "minigrid"), "currot": ()}.get(name, ("point-mass-2g",))
     return pytest.param(name, setting, marks=[] if setting in fast else [pytest.mark.slow])
 
 
