@@ -26,7 +26,7 @@ SIZES = {
     "targets": [40, 160, 640, 2_560, 5_120],
     "environments": [1, 4, 16, 64, 128],
 }
-STEPS_EACH = 320  # steps of an environment in one iteration
+STEPS_EACH = 384  # steps of an environment in one iteration: whole minibatches, however few environments there are
 
 
 def main() -> None:
