@@ -17,6 +17,8 @@ import argparse
 import statistics
 import time
 
+from measure import machine_line
+
 import procurl
 
 
@@ -28,18 +30,12 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
     args = parser.parse_args()
     procurl.use_cores(device=args.device)
-    from procurl.provenance import software_and_hardware
 
     print(f"{'seeds':>5} {'workers':>7} {'steps/s':>9} {'play':>6} {'playing alone':>14}   20M steps x 10 seeds")
     for seeds in args.seeds:
         for workers in args.workers:
             measure(seeds, workers, args.iterations)
-    machine = software_and_hardware()
-    print(
-        f"\n{machine['processor']}, {procurl.devices.available_cores()} cores, {', '.join(machine['devices'])}; "
-        f"Python {machine['python']}, procurl {machine['procurl']} at {machine['commit']}, jax {machine['jax']}, "
-        f"{time.strftime('%Y-%m-%d')}"
-    )
+    print(f"\n{procurl.devices.available_cores()} cores; {machine_line()}")
 
 
 def measure(n_seeds: int, workers: int, iterations: int) -> None:

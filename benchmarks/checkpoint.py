@@ -11,12 +11,12 @@ resumed (0 means bitwise equal).
 from __future__ import annotations
 
 import argparse
-import platform
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
+from measure import machine_line
 
 import procurl
 from procurl import presets
@@ -33,7 +33,6 @@ def main() -> None:
     args = parser.parse_args()
     procurl.use_cores(device=args.device)
     from procurl.bench.tables import text_table
-    from procurl.provenance import software_and_hardware
 
     env, space = procurl.make(args.setting)
     config = procurl.preset(args.setting)
@@ -69,12 +68,7 @@ def main() -> None:
     header = ["strategy", "MB a save", "ms a save", "saves", "share of the run", "difference after resuming"]
     print()
     print(text_table(header, rows))
-    machine = software_and_hardware()
-    print(
-        f"\n{args.setting}, {args.seeds} seeds, {args.steps:,} steps; {machine['processor']}, {machine['devices']}; "
-        f"Python {platform.python_version()}, jax {machine['jax']}, procurl {machine['procurl']}, "
-        f"{time.strftime('%Y-%m-%d')}"
-    )
+    print(f"\n{args.setting}, {args.seeds} seeds, {args.steps:,} steps; {machine_line()}")
 
 
 def difference(a: procurl.Result, b: procurl.Result) -> float:

@@ -29,10 +29,10 @@ import jax
 import numpy as np
 import stable_baselines3
 import torch
+from measure import machine_line
 from stable_baselines3.common.logger import Logger
 
 from procurl.config import SAC
-from procurl.provenance import software_and_hardware
 from procurl.students import replay, sac
 from procurl.students.replay import Transitions
 
@@ -85,12 +85,8 @@ def main() -> None:
         print(
             f"{title:34}{mine:10,.1f}{other:10,.1f}{statistics.median(ratios):8.2f}{min(ratios):8.2f}{max(ratios):7.2f}"
         )
-    machine = software_and_hardware()
-    print(
-        f"\n{machine['processor']}, {machine['platform']}; Python {machine['python']}, procurl {machine['procurl']} at "
-        f"{machine['commit']}, jax {machine['jax']}, torch {torch.__version__}, "
-        f"stable-baselines3 {stable_baselines3.__version__}, {time.strftime('%Y-%m-%d')}"
-    )
+    versions = f"torch {torch.__version__}, stable-baselines3 {stable_baselines3.__version__}"
+    print(f"\n{machine_line()}; {versions}")
 
 
 def rate(run: Callable[[int], None], n: int) -> float:

@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 import numpy as np
+from measure import machine_line
 
 import procurl
 
@@ -32,7 +33,6 @@ def main() -> None:
     import torch
 
     from procurl.bench.tables import text_table
-    from procurl.provenance import software_and_hardware
 
     torch.set_num_threads(1)
     rows = []
@@ -44,12 +44,8 @@ def main() -> None:
             print(rows[-1], flush=True)
     head = ["environment", "teacher", "steps/s", "callback / rest", "of which", "first two rollouts"]
     print(f"\n{args.tasks:,} tasks, {args.targets} targets\n\n{text_table(head, rows)}")
-    machine = software_and_hardware()
-    print(
-        f"\n{machine['processor']}, one thread; Python {machine['python']}, procurl {machine['procurl']}, jax "
-        f"{machine['jax']}, torch {torch.__version__}, stable-baselines3 {stable_baselines3.__version__}, "
-        f"{time.strftime('%Y-%m-%d')}"
-    )
+    versions = f"torch {torch.__version__}, stable-baselines3 {stable_baselines3.__version__}"
+    print(f"\none thread; {machine_line()}; {versions}")
 
 
 def measure(model: Any, callback: Any, rollouts: int) -> tuple[float, float, dict[str, float], float]:

@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from measure import machine_line
 
 import procurl
 
@@ -129,7 +130,6 @@ def draw(rows: list[dict], path: Path) -> None:
 
 def report(rows: list[dict]) -> None:
     from procurl.bench.tables import text_table
-    from procurl.provenance import software_and_hardware
 
     total = rows[-1]["hours"]
 
@@ -143,12 +143,7 @@ def report(rows: list[dict]) -> None:
         lines.append([name, f"{second:,.0f}", f"{last:,.0f}", f"{100 * (last / second - 1):+.1f} %"])
     print()
     print(text_table(["median", "second quarter", "last quarter", "change"], lines))
-    machine = software_and_hardware()
-    print(
-        f"\n{len(rows)} laps in {total:.2f} hours, each ended as its first; {machine['processor']}, "
-        f"{len(machine['devices'])} cores; Python {machine['python']}, jax {machine['jax']}, "
-        f"procurl {machine['procurl']}"
-    )
+    print(f"\n{len(rows)} laps in {total:.2f} hours, each ended as its first; {machine_line()}")
     if grown:
         sys.exit(f"something grew by more than {100 * ALLOWED_GROWTH:.0f} %")
 

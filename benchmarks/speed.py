@@ -148,6 +148,14 @@ CASES = {
     "sb3 numpy": sb3(16, vectorised=True),
 }
 
+BASELINES = {  # what procurl is compared with: the case, and the number in it
+    "SB3, 1 environment": ("sb3 1", "steps_per_second"),
+    "SB3, 16 environments": ("sb3 16", "steps_per_second"),
+    "SB3, 16 in one NumPy array": ("sb3 numpy", "steps_per_second"),
+    "SB3, 1, naive teacher": ("sb3 1", "naive_steps_per_second"),
+    "SB3, 16, naive teacher": ("sb3 16", "naive_steps_per_second"),
+}
+
 
 def report(rows: dict[str, dict[str, dict[str, float]]]) -> None:
     import procurl
@@ -169,7 +177,7 @@ def report(rows: dict[str, dict[str, dict[str, float]]]) -> None:
     def rate(case: str, name: str = "steps_per_second"):
         return lambda r: f"{r[case][name]:,.0f}" if case in r else ""
 
-    def ratio(case: str, name: str = "steps_per_second"):
+    def ratio(case: str, name: str):
         return lambda r: f"{r['one seed']['steps_per_second'] / r[case][name]:.0f}" if case in r else ""
 
     def share(part: str):
@@ -182,22 +190,12 @@ def report(rows: dict[str, dict[str, dict[str, float]]]) -> None:
             "procurl, one seed, one core": line(rate("one seed")),
             f"procurl, {SEEDS} seeds, one core": line(rate("one core")),
             f"procurl, {SEEDS} seeds, all cores": line(rate("all cores")),
-            "SB3, 1 environment": line(rate("sb3 1")),
-            "SB3, 16 environments": line(rate("sb3 16")),
-            "SB3, 16 in one NumPy array": line(rate("sb3 numpy")),
-            "SB3, 1, naive teacher": line(rate("sb3 1", "naive_steps_per_second")),
-            "SB3, 16, naive teacher": line(rate("sb3 16", "naive_steps_per_second")),
+            **{label: line(rate(*measured)) for label, measured in BASELINES.items()},
         },
     )
     table(
         "one seed, one core: times faster than",
-        {
-            "SB3, 1 environment": line(ratio("sb3 1")),
-            "SB3, 16 environments": line(ratio("sb3 16")),
-            "SB3, 16 in one NumPy array": line(ratio("sb3 numpy")),
-            "SB3, 1, naive teacher": line(ratio("sb3 1", "naive_steps_per_second")),
-            "SB3, 16, naive teacher": line(ratio("sb3 16", "naive_steps_per_second")),
-        },
+        {label: line(ratio(*measured)) for label, measured in BASELINES.items()},
     )
     table(
         "where the time goes",

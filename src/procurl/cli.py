@@ -253,10 +253,9 @@ def run_list(args: argparse.Namespace) -> None:
 def run_train(args: argparse.Namespace) -> int:
     setting = presets.named_setting(args.setting)
     presets.teacher_preset(args.teacher, args.setting, args.variant)  # a misspelt name fails before JAX loads
-    from procurl.devices import require_device, use_cores
+    from procurl.devices import use_device
 
-    use_cores(device=args.device)
-    require_device(args.device)
+    use_device(args.device)
     import procurl
 
     options = sort_options(args.set, args.setting, args.teacher)
@@ -291,10 +290,9 @@ def sb3_engine() -> Any:
 
 def run_resume(args: argparse.Namespace) -> int:
     """The run's own configuration says what to train."""
-    from procurl.devices import require_device, use_cores
+    from procurl.devices import use_device
 
-    use_cores(device=args.device)
-    require_device(args.device)
+    use_device(args.device)
     from procurl.checkpoint import load_checkpoint
     from procurl.loop import train
     from procurl.provenance import rebuilt
@@ -363,12 +361,11 @@ def run_bench(args: argparse.Namespace) -> int:
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
-    from procurl.devices import require_device, use_cores
+    from procurl.devices import use_device
     from procurl.result import load_result
 
     result = load_result(args.run_folder)
-    use_cores(device=args.device)
-    require_device(args.device)
+    use_device(args.device)
     from procurl.bench.tables import evaluate_run
 
     print(printable(evaluate_run(result, args.episodes, args.deterministic)))

@@ -38,6 +38,12 @@ def use_cores(cores: int | None = None, device: str | None = None) -> None:
     os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
 
 
+def use_device(device: str | None, cores: int | None = None) -> None:
+    """`use_cores`, and make sure of a GPU that was asked for."""
+    use_cores(cores, device=device)
+    require_device(device)
+
+
 def keep_programs() -> None:
     """Compiled programs stay in the user's cache folder: the second run of a kind starts within seconds.
 
@@ -58,11 +64,16 @@ def keep_programs() -> None:
 
 def _processor() -> str:
     """Its name and what it can do, as far as the system tells."""
+    facts = cpu_facts("model name", "flags", "Features")
+    return "\n".join(sorted(set(facts))) or f"{platform.machine()} {platform.processor()}"
+
+
+def cpu_facts(*names: str) -> list[str]:
+    """The lines of these names in Linux's description of the processors; none elsewhere."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(names)]
     except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+        return []
 
 
 def require_device(device: str | None) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from procurl import __version__
 from procurl.config import PPO, SAC, Config
+from procurl.devices import cpu_facts
 from procurl.errors import ConfigError
 from procurl.types import Env, HostEnv, TaskSpace, Teacher
 
@@ -169,8 +170,5 @@ def _commit() -> str | None:
 
 
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+    names = cpu_facts("model name")
+    return names[0].split(":", 1)[1].strip() if names else platform.processor() or platform.machine()

@@ -93,9 +93,8 @@ def trace(
     def mean_finished(x: Array) -> Array:
         return jnp.sum(jnp.where(episodes.finished, x, 0.0)) / jnp.sum(episodes.finished)
 
-    context, tolerance = episodes.task.context, 1e-5 * (space.high - space.low)
-    inside = jnp.all((context >= space.low - tolerance) & (context <= space.high + tolerance), axis=1)
-    astray = episodes.started & ~inside  # NaN is astray, too
+    inside = jnp.all(space.inside(episodes.task.context), axis=1)
+    astray = episodes.started & ~inside
     loss_sum = sum(jax.tree.leaves(losses), jnp.float32(0.0))
     finite = ((episodes.ret, played.reward), played.obs, played.value, loss_sum, weights)
     return Trace(

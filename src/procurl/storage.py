@@ -72,8 +72,6 @@ def _verified(folder: Path, form: Format) -> dict[str, bytes]:
         if to_json(manifest) != content:  # a manifest has no digest of its own, but only one way to be written
             raise ValueError("not as procurl wrote it")
         name, version, digests = manifest["format"], manifest["version"], dict(manifest["sha256"])
-    except OSError as error:
-        raise RunFolderError(f"{folder / MANIFEST} cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise RunFolderError(f"{folder / MANIFEST} is damaged: {error!r}") from error
     if (name, version) != (form.name, form.version):

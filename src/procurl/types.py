@@ -137,6 +137,11 @@ class TaskSpace:
     def n_pool(self) -> int:
         return self.pool.seed.shape[-1]
 
+    def inside(self, context: Any) -> Array:
+        """Which numbers of contexts, f32[..., d], are within bounds, but for rounding; NaN is not. bool[..., d]."""
+        tolerance = 1e-5 * (self.high - self.low)
+        return (context >= self.low - tolerance) & (context <= self.high + tolerance)
+
     def project(self, context: Array) -> Array:
         """Any context -> the nearest playable one."""
         inside = jnp.clip(context, self.low, self.high)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from procurl.bench.cells import Cell, built
-from procurl.devices import require_device, use_cores
+from procurl.devices import use_device
 from procurl.errors import ProcurlError
 
 
@@ -56,8 +56,7 @@ def main() -> int:
     _end_with_parent()
     job = Job.from_json(sys.argv[1])
     try:
-        use_cores(1, device=job.device)
-        require_device(job.device)
+        use_device(job.device, cores=1)
         _train(job, say)
     except (KeyboardInterrupt, SystemExit):
         return 128 + signal.SIGTERM

@@ -34,7 +34,7 @@ def basic_findings(space: TaskSpace) -> Findings:
         )
     if not found.problems:
         for name in KINDS:
-            for text in task_problems(name, getattr(space, name), space.names, low, high):
+            for text in task_problems(name, getattr(space, name), space):
                 found.problem(text)
     return found
 
@@ -47,24 +47,24 @@ def _is_value_range(given: Any) -> bool:
     return bool(np.float32(v_min) < np.float32(v_max))
 
 
-def task_problems(what: str, tasks: Task, names: tuple[str, ...], low: Any, high: Any) -> list[str]:
+def task_problems(what: str, tasks: Task, space: TaskSpace) -> list[str]:
     """A batch of tasks that is malformed, empty or out of bounds."""
     context = np.asarray(tasks.context)
-    if context.ndim != 2 or context.shape[1] != len(names):
-        return [f"{what}.context has shape {context.shape}: expected (number of tasks, {len(names)})"]
+    if context.ndim != 2 or context.shape[1] != space.dim:
+        return [f"{what}.context has shape {context.shape}: expected (number of tasks, {space.dim})"]
     if len(context) == 0:
         return [f"the {what} is empty: expected at least one task"]
     if len(context) > MOST_TASKS:
         return [f"the {what} has {len(context):,} tasks: expected at most {MOST_TASKS:,}, as draws have 32 bits"]
     if np.shape(tasks.seed) != (len(context),) or np.shape(tasks.row) != (len(context),):
         return [f"{what}: {len(context)} contexts, but seed {np.shape(tasks.seed)} and row {np.shape(tasks.row)}"]
-    tolerance = 1e-5 * (high - low)
-    bad = ~np.isfinite(context) | (context < low - tolerance) | (context > high + tolerance)
+    bad = ~np.asarray(space.inside(context))
     if not bad.any():
         return []
     row, k = np.argwhere(bad)[0]
+    low, high = float(space.low[k]), float(space.high[k])
     return [
-        f"{what} task {row}: {names[k]} = {context[row, k]:g} lies outside [{low[k]:g}, {high[k]:g}] "
+        f"{what} task {row}: {space.names[k]} = {context[row, k]:g} lies outside [{low:g}, {high:g}] "
         f"({bad.any(axis=1).sum()} of {len(context)} tasks do): widen the bounds, or clip with space.project"
     ]
 
@@ -130,7 +130,7 @@ def _projection(found: Findings, space: TaskSpace) -> None:
     width = high - low
     anywhere = jnp.asarray(np.stack([low - width, low, low + 0.3 * width, high, high + width]), jnp.float32)
     once = space.project(anywhere)
-    for text in task_problems("project(context) of", _as_tasks(once), space.names, low, high):
+    for text in task_problems("project(context) of", _as_tasks(once), space):
         found.problem(text)
     if not np.allclose(once, space.project(once), rtol=1e-5, atol=1e-6):
         found.problem("project moves contexts that it has just returned: expected playable ones to stay")

@@ -239,14 +239,13 @@ def _proposals(found: Findings, when: str, space: TaskSpace, state: Any, tasks: 
         if np.isnan(weights).any() or np.isposinf(weights).any() or not np.isfinite(weights).any():
             what = "NaN" if np.isnan(weights).any() else "infinity" if np.isposinf(weights).any() else "only -infinity"
             found.problem(f"{when}: state.log_weights hold {what}: their softmax is not a distribution over the pool")
-    low, high = np.asarray(space.low), np.asarray(space.high)
     if np.isnan(np.asarray(tasks.context)).any():
         found.problem(
             f"{when}: proposed contexts that are NaN: its weights over the pool are no distribution (NaN, one below 0, "
             f"or all of them 0), or its own contexts are NaN"
         )
         return
-    for text in task_problems(f"{when}: proposed", tasks, space.names, low, high):
+    for text in task_problems(f"{when}: proposed", tasks, space):
         found.problem(text)
     row = np.asarray(tasks.row)
     if (row < -1).any() or (row >= space.n_pool).any():

@@ -139,10 +139,8 @@ class HostEngine:
 
     def _astray(self, *tasks: Any) -> Any:
         """Which contexts are outside the space, or NaN: bool[S, tasks]."""
-        space = self.teacher.space
-        low, high = np.asarray(space.low), np.asarray(space.high)
-        context, tolerance = np.concatenate([task.context for task in tasks], axis=1), 1e-5 * (high - low)
-        return ~((context >= low - tolerance) & (context <= high + tolerance)).all(axis=2)
+        contexts = np.concatenate([task.context for task in tasks], axis=1)
+        return ~np.asarray(self.teacher.space.inside(contexts)).all(axis=2)
 
     def _advanced(self, running: Running, played: list[Steps], tasks: Any) -> Running:
         """Where the members stand afterwards."""
