@@ -103,7 +103,7 @@ class Run:
             finally:
                 process.kill()
                 watcher.join()
-                orphans = living(process.pid)
+                orphans = [pid for pid in living(process.pid) if not ends(pid)]
                 for pid in orphans:
                     os.kill(pid, signal.SIGKILL)
         assert process.returncode in (0, -signal.SIGKILL), said
@@ -147,6 +147,18 @@ def living(group):
         if int(its_group) == group and state != "Z":
             found.append(int(stat.parent.name))
     return found
+
+
+def ends(pid):
+    """Whether a process comes to its end soon: one that has closed its pipes may still be on the way."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([process], [], [], 60)[0])
+    finally:
+        os.close(process)
 
 
 def unfinished_writing(folder):
