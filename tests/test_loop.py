@@ -14,6 +14,7 @@ import pytest
 import procurl
 from procurl.config import PPO, Config
 from procurl.envs.point_mass import PointMass
+from procurl.engine import block_size
 from procurl.errors import ConfigError, NonFiniteError, SpaceError
 from procurl.students import nets, rollout
 from procurl.types import Task
@@ -82,8 +83,15 @@ def only(result, row):
 
 @pytest.mark.parametrize("teacher", fast("iid"))
 def test_a_seed_alone_equals_the_seed_in_company(teacher):
-    """Over two devices with padding: five seeds, of which the last is also run alone."""
-    assert_same_up_to_rounding(only(run(teacher, seeds=range(3, 8)), 4), run(teacher, seeds=[7]))
+    """Over two devices in blocks, with padding: eleven seeds, of which the last is also run alone."""
+    assert_same_up_to_rounding(only(run(teacher, seeds=range(3, 14)), 10), run(teacher, seeds=[13]))
+
+
+def test_blocks_of_seeds_are_small_and_leave_none_over():
+    sizes = {n: block_size(n) for n in range(1, 200)}
+    assert all(n % size == 0 for n, size in sizes.items())
+    assert all(size <= 7 for n, size in sizes.items() if n % 2 == 0)
+    assert [sizes[n] for n in (1, 3, 4, 10, 25, 11)] == [1, 3, 4, 2, 5, 11]
 
 
 @pytest.mark.slow
