@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("."))
     parser.add_argument("--iterations", type=int, default=7)
     args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
     procurl.use_cores(1, device="cpu")
     from procurl.bench.tables import text_table
 

@@ -41,8 +41,9 @@ ELSEWHERE = {
     "settings/bipedal.md": "test_bipedal.py",
     "theory.md": "test_theory.py",
 }
-# Pages whose commands make sense only with a kill in between.
-COMMANDS_ELSEWHERE = {"checkpoints.md": "test_checkpoint.py"}
+# Pages whose commands make sense only with a kill in between, or with a program beside them.
+RECIPES = {page: "test_recipes.py" for page in PAGES if page.startswith("recipes/")}
+COMMANDS_ELSEWHERE = {"checkpoints.md": "test_checkpoint.py", **RECIPES}
 EXAMPLES = (ROOT / "tests/test_examples.py").read_text()
 
 
@@ -75,7 +76,7 @@ def shorter(code: str) -> str:
     """The same with fewer steps and seeds."""
     code = re.sub(r"(\bsteps=)(\d[\d_]{4,})", r"\g<1>6_000", code)
     code = re.sub(r"(\blearn\()(\d[\d_]{4,})", r"\g<1>4_096", code)
-    code = re.sub(r"(--steps[ =])\S+", r"\g<1>6k", code)
+    code = re.sub(r"(--steps[ =])\S{2,}", r"\g<1>6k", code)
     return re.sub(r"(--seeds[ =])\d+", r"\g<1>2", code)
 
 
@@ -119,6 +120,8 @@ def check_session(block: Block, page: str, names: dict) -> None:
 def test_pages_run_elsewhere_are_run_there():
     for page, test in ELSEWHERE.items():
         assert f"docs/{page}" in (ROOT / "tests" / test).read_text(), page
+    for page, test in COMMANDS_ELSEWHERE.items():
+        assert not of(page, *SHELL) or Path(page).stem in (ROOT / "tests" / test).read_text(), page
 
 
 # ---------------------------------------------------------------- commands
@@ -173,7 +176,8 @@ def run_command(line: str, folder: Path, env: dict, shown: str | None) -> None:
     if words[1] == "bench" and words[2] != "status":
         words += ["--seeds", "1", "--workers", "2"]
     assert words[0] == "procurl", f"`{line}`: a command that the tests do not know; mark it `not run: REASON`"
-    refused = "refused" in line or (shown is not None and shown.startswith("procurl: "))
+    message = r"procurl( \w+)?: "
+    refused = "refused" in line or (shown is not None and re.match(message, shown) is not None)
     done = subprocess.run(
         [sys.executable, "-m", "procurl.cli", *words[1:]],
         cwd=folder,
@@ -184,7 +188,9 @@ def run_command(line: str, folder: Path, env: dict, shown: str | None) -> None:
     )
     assert (done.returncode != 0) == refused, f"{line}\n{done.stdout}{done.stderr}"
     if shown is not None:
-        said = done.stderr[max(0, done.stderr.find("procurl: ")) :] if refused else done.stdout  # after its progress
+        said = done.stdout
+        if refused:  # after progress or usage
+            said = done.stderr[re.search(message, done.stderr).start() :]
         options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
         assert doctest.OutputChecker().check_output(shown, said, options), f"{line}\nsays:\n{said}\nshown:\n{shown}"
 
@@ -201,6 +207,9 @@ def is_known_without_running(words: list[str]) -> bool:
         return True
     if words[0] == "make":
         assert all(f"\n{target}:" in (ROOT / "Makefile").read_text() for target in words[1:]), words
+        return True
+    if words[0] == "python" and words[1].startswith("tools/"):
+        assert (ROOT / words[1]).is_file() and words[1] in (ROOT / "Makefile").read_text()
         return True
     if words[0] == "python" and words[1].startswith("examples/"):
         assert (ROOT / words[1]).is_file() and Path(words[1]).stem in EXAMPLES + (

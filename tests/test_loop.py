@@ -13,8 +13,8 @@ import pytest
 
 import procurl
 from procurl.config import PPO, Config
-from procurl.envs.point_mass import PointMass
 from procurl.engine import block_size
+from procurl.envs.point_mass import PointMass
 from procurl.errors import ConfigError, NonFiniteError, SpaceError
 from procurl.students import nets, rollout
 from procurl.types import Task
