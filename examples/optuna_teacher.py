@@ -4,12 +4,13 @@ Choosing by the tasks on which one reports is cheating: trials are judged on val
 target distribution, and train with seeds of their own. The held-out tasks stay for the final comparison.
 """
 
+from __future__ import annotations
+
 import argparse
 import dataclasses
 import hashlib
 from pathlib import Path
 
-import jax
 import numpy as np
 import optuna
 from optuna.trial import TrialState
@@ -31,6 +32,8 @@ def suggested(trial: optuna.Trial) -> dict[str, float]:
 
 def validation_space(space: procurl.TaskSpace) -> procurl.TaskSpace:
     """The same space with fresh draws of its target distribution in place of the held-out tasks."""
+    import jax  # not before `use_cores`
+
     return dataclasses.replace(space, held_out=space.sample_target(jax.random.key(VALIDATION_KEY), N_VALIDATION))
 
 

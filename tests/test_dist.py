@@ -191,7 +191,6 @@ def test_the_base_install_brings_only_what_is_declared(place):
         "wandb",
         "tensorboard",
         "optax",
-        "setuptools",
     }
 
 

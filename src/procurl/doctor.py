@@ -29,7 +29,7 @@ from procurl.devices import available_cores
 TIMEOUT = 300  # seconds, of one part of the self-test
 ROOM_NEEDED, ROOM_WANTED = 50e6, 1e9  # bytes of disk
 MEMORY_WANTED = 2e9
-FOR_DEVELOPERS = ("dev", "browser")  # extras that users do without
+FOR_DEVELOPERS = ("dev", "browser", "release")  # extras that users do without
 CUDA_PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
 
 
