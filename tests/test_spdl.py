@@ -82,6 +82,7 @@ def test_equals_the_constrained_optimum(seed):
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.filterwarnings("ignore:Values in x were outside bounds")  # the reference solver of an older SciPy
 def test_equals_what_a_primal_solver_finds(seed):
     """The oracle above shares its mathematics with the code; SLSQP knows only the problem."""
     value, log_q, log_mu = random_instance(seed, n=8)

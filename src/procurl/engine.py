@@ -104,16 +104,27 @@ class Engine:
         # Environment, teacher and pool travel as arguments: as constants they would be compiled in.
         self.world = self.seeds.share((env, teacher))
         self._program = _program(config, self.seeds.mesh, jax.tree.structure(self.world))
-        self._compiling = threading.Thread(target=self._compile_iteration)
+        self._compiling = threading.Thread(target=self._iteration_compiler())
         self._compiling.start()
 
-    def _compile_iteration(self) -> None:
-        """The program that takes longest, while those for the first state and its evaluation are compiled and run."""
+    def _iteration_compiler(self) -> Callable[[], None]:
+        """Compiles the program that takes longest, while those for the first state and its evaluation are made and run.
+
+        It is traced before: two threads that trace at a time have been seen to mix up what they trace (jax 0.8.0).
+        """
+        traced: list[Any] = []
         with suppress(Exception):  # whatever is wrong will be said by `iterate`, to those who called it
             begun = jax.eval_shape(self._program.begin, self.keys, None, 0, self.world)
             spread = NamedSharding(self.seeds.mesh, PER_SEED)
             carry = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=spread), begun)
-            self._program.iterate.lower(self.keys, carry, 0, self.world).compile()
+            traced.append(self._program.iterate.lower(self.keys, carry, 0, self.world))
+
+        def compile_it() -> None:
+            with suppress(Exception):
+                for program in traced:
+                    program.compile()
+
+        return compile_it
 
     def begin(self) -> Carry:
         return self._program.begin(self.keys, None, 0, self.world)
