@@ -112,17 +112,17 @@ class Engine:
 
         It is traced before: two threads that trace at a time have been seen to mix up what they trace (jax 0.8.0).
         """
-        traced: list[Any] = []
-        with suppress(Exception):  # whatever is wrong will be said by `iterate`, to those who called it
+        try:
             begun = jax.eval_shape(self._program.begin, self.keys, None, 0, self.world)
             spread = NamedSharding(self.seeds.mesh, PER_SEED)
             carry = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=spread), begun)
-            traced.append(self._program.iterate.lower(self.keys, carry, 0, self.world))
+            traced = self._program.iterate.lower(self.keys, carry, 0, self.world)
+        except Exception:  # whatever is wrong will be said by `iterate`, to those who called it
+            return lambda: None
 
         def compile_it() -> None:
-            with suppress(Exception):
-                for program in traced:
-                    program.compile()
+            with suppress(Exception):  # as above
+                traced.compile()
 
         return compile_it
 
