@@ -5,16 +5,19 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
+from importlib import metadata
 from typing import Any
 
 
-def machine_line() -> str:
+def machine_line(*packages: str) -> str:
+    """Hardware and versions, those of further packages too."""
     from procurl.provenance import software_and_hardware
 
     m = software_and_hardware()
     devices = ", ".join(f"{m['devices'].count(d)} x {d}" for d in dict.fromkeys(m["devices"]))
+    further = "".join(f"{package} {metadata.version(package)}, " for package in packages)
     return (
-        f"{m['processor']}, {devices}; Python {m['python']}, jax {m['jax']}, numpy {m['numpy']}, "
+        f"{m['processor']}, {devices}; Python {m['python']}, jax {m['jax']}, numpy {m['numpy']}, {further}"
         f"procurl {m['procurl']} at {(m['commit'] or 'a release')[:12]}, {time.strftime('%Y-%m-%d')}"
     )
 

@@ -85,8 +85,7 @@ def main() -> None:
         print(
             f"{title:34}{mine:10,.1f}{other:10,.1f}{statistics.median(ratios):8.2f}{min(ratios):8.2f}{max(ratios):7.2f}"
         )
-    versions = f"torch {torch.__version__}, stable-baselines3 {stable_baselines3.__version__}"
-    print(f"\n{machine_line()}; {versions}")
+    print(f"\n{machine_line('torch', 'stable-baselines3')}")
 
 
 def rate(run: Callable[[int], None], n: int) -> float:

@@ -29,7 +29,6 @@ def main() -> None:
     parser.add_argument("--teachers", nargs="+", default=["procurl-target", "iid"])
     args = parser.parse_args()
     procurl.use_cores(1, device="cpu")
-    import stable_baselines3
     import torch
 
     from procurl.bench.tables import text_table
@@ -44,8 +43,7 @@ def main() -> None:
             print(rows[-1], flush=True)
     head = ["environment", "teacher", "steps/s", "callback / rest", "of which", "first two rollouts"]
     print(f"\n{args.tasks:,} tasks, {args.targets} targets\n\n{text_table(head, rows)}")
-    versions = f"torch {torch.__version__}, stable-baselines3 {stable_baselines3.__version__}"
-    print(f"\none thread; {machine_line()}; {versions}")
+    print(f"\none thread; {machine_line('torch', 'stable-baselines3')}")
 
 
 def measure(model: Any, callback: Any, rollouts: int) -> tuple[float, float, dict[str, float], float]:

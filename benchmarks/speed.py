@@ -161,9 +161,6 @@ def report(rows: dict[str, dict[str, dict[str, float]]]) -> None:
     import procurl
 
     procurl.use_cores(device="cpu")
-    import stable_baselines3
-    import torch
-
     from procurl.bench.tables import text_table
 
     names = list(rows)
@@ -214,7 +211,7 @@ def report(rows: dict[str, dict[str, dict[str, float]]]) -> None:
     )
     print(
         f"\na large float32 product on one core: {rows[names[0]]['one seed']['product_gflops']:.0f} GFLOP/s; "
-        f"{machine_line()}; torch {torch.__version__}, stable-baselines3 {stable_baselines3.__version__}"
+        f"{machine_line('torch', 'stable-baselines3')}"
     )
 
 
