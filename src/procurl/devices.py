@@ -50,6 +50,7 @@ def keep_programs() -> None:
     The folder is this user's alone, since what lies there is executed, and of this kind of processor: programs are
     made for one. JAX_COMPILATION_CACHE_DIR names another folder; empty, it turns this off.
     """
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # dozens of small programs add up
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -59,7 +60,6 @@ def keep_programs() -> None:
     except OSError:
         return  # a home that cannot be written to: every run compiles for itself
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 
 def _processor() -> str:

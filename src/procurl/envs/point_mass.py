@@ -59,38 +59,45 @@ class PointMass:
         force = jnp.clip(action, self.action.low, self.action.high)
         # drawn flat: XLA vectorises over a long row, not over rows of two
         noise = self.noise * jax.random.normal(key, (SUBSTEPS * 2,)).reshape(SUBSTEPS, 2)
-        for i in range(SUBSTEPS):  # unrolled: ten small loops would cost more than the arithmetic
-            state = substep(state, force, noise[i])
-        state = state._replace(steps=state.steps + 1)
+        state = move(state, force, noise)._replace(steps=state.steps + 1)
 
         success = jnp.hypot(state.x - GOAL[0], state.y - GOAL[1]) < 0.30
         terminated = success | state.hit | (state.steps >= self.max_steps)
         return state, Step(observe(state), success.astype(jnp.float32), terminated, jnp.bool_(False), success)
 
 
-def substep(state: State, force: Array, noise: Array) -> State:
-    """Explicit Euler from the old values; at the wall the mass passes through the gate or stops for good."""
-    x, vx, y, vy, hit, _, (gate, width, friction) = state
-    ax = 1.5 * force[0] - friction * vx + noise[0]
-    ay = 1.5 * force[1] - friction * vy + noise[1]
-    x_new = jnp.clip(x + DT * vx, -4.0, 4.0)
-    y_new = jnp.clip(y + DT * vy, -4.0, 4.0)
+def move(state: State, force: Array, noise: Array) -> State:
+    """Explicit Euler steps; at the wall the mass passes through the gate or stops for good.
 
-    crosses = ((y >= 0) & (y_new < 0)) | ((y <= 0) & (y_new > 0))
-    slope = jnp.where(crosses, y_new - y, 1.0)  # never divides by zero, not even in the unused branch
-    x_cross = x + (x_new - x) * (0.0 - y) / slope
-    hits = crosses & (jnp.abs(x_cross - gate) > width / 2)
+    The steps go on as if there was no wall, and who has hit it is put where that was: otherwise all of a step would
+    depend on all of the one before, which XLA compiles, and computes, over and over again.
+    """
+    x, vx, y, vy, hit, _, (gate, width, friction) = state
+    x_stop = x
+    for noise_x, noise_y in noise:  # unrolled: ten small loops would cost more than the arithmetic
+        x_new = jnp.clip(x + DT * vx, -4.0, 4.0)
+        y_new = jnp.clip(y + DT * vy, -4.0, 4.0)
+        vx = vx + DT * (1.5 * force[0] - friction * vx + noise_x)
+        vy = vy + DT * (1.5 * force[1] - friction * vy + noise_y)
+
+        crosses = ((y >= 0) & (y_new < 0)) | ((y <= 0) & (y_new > 0))
+        slope = jnp.where(crosses, y_new - y, 1.0)  # never divides by zero, not even in the unused branch
+        x_cross = x + (x_new - x) * (0.0 - y) / slope
+        hits = crosses & (jnp.abs(x_cross - gate) > width / 2)
+        x_stop = jnp.where(hits & ~hit, x_cross, x_stop)
+        hit = hit | hits
+        x, y = x_new, y_new
 
     def after(moved: Array, stopped: Array, old: Array) -> Array:
-        return jnp.where(hit, old, jnp.where(hits, stopped, moved))
+        return jnp.where(state.hit, old, jnp.where(hit, stopped, moved))
 
     zero = jnp.float32(0.0)
     return state._replace(
-        x=after(x_new, x_cross, x),
-        vx=after(vx + DT * ax, zero, vx),
-        y=after(y_new, zero, y),
-        vy=after(vy + DT * ay, zero, vy),
-        hit=hit | hits,
+        x=after(x, x_stop, state.x),
+        vx=after(vx, zero, state.vx),
+        y=after(y, zero, state.y),
+        vy=after(vy, zero, state.vy),
+        hit=hit,
     )
 
 
