@@ -10,7 +10,7 @@ demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, 
 	$(BIN)/python examples/demo.py
 
 test: $(READY)  ## the fast tests
-	$(BIN)/python -m pytest -n auto -m "not slow and not browser and not kill and not ray"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not browser and not kill and not ray"
 
 test-slow: $(READY)  ## the learning runs as well
 	$(BIN)/python -m pytest -n auto -m "not browser and not ray"

@@ -102,9 +102,9 @@ def one_seed(setting: str, iterations: int) -> dict[str, float]:
         "compile_s": compiled,
         "playing_s": fastest(lambda: play(carry, tasks, key), 5),
         "learning_s": fastest(lambda: learn(carry.student, played, key), 5),
-        "teaching_s": engine.teacher_seconds(begun),
+        "teaching_s": engine.teacher_seconds(begun, 20),  # milliseconds: a few would leave it to luck
         "evaluating_s": fastest(lambda: engine.evaluate(begun, 0), 3) / config.evaluate_every,
-        "values_s": fastest(lambda: values(carry.student.params, everything), 5),
+        "values_s": fastest(lambda: values(carry.student.params, everything), 20),
         "n_values": n_values,
         "over_floor": seconds / (operations / rate),
         "product_gflops": rate / 1e9,
