@@ -88,15 +88,11 @@ def move(state: State, force: Array, noise: Array) -> State:
         hit = hit | hits
         x, y = x_new, y_new
 
-    def after(moved: Array, stopped: Array, old: Array) -> Array:
-        return jnp.where(state.hit, old, jnp.where(hit, stopped, moved))
-
-    zero = jnp.float32(0.0)
     return state._replace(
-        x=after(x, x_stop, state.x),
-        vx=after(vx, zero, state.vx),
-        y=after(y, zero, state.y),
-        vy=after(vy, zero, state.vy),
+        x=jnp.where(hit, x_stop, x),
+        vx=jnp.where(hit, 0.0, vx),
+        y=jnp.where(hit, 0.0, y),
+        vy=jnp.where(hit, 0.0, vy),
         hit=hit,
     )
 
