@@ -13,7 +13,7 @@ from procurl import doctor, selftest
 
 SOUND = {
     "backend": "cpu", "devices": [{"platform": "cpu", "kind": "cpu"}] * 2, "float64": False, "matmul_precision": None,
-    "prng": "threefry2x32", "without_jit": False, "cache": None,
+    "prng": "threefry2x32", "without_jit": False, "cache": None, "mixes_classes": False,
 }  # fmt: skip
 TRAINED = {
     "digest": "a", "finite": True, "steps": 3072, "resumed_at": [], "compile_seconds": 9.0, "steps_per_second": 1e4,
@@ -84,6 +84,7 @@ def test_requirements_are_read_from_the_package(monkeypatch):
         ({"without_jit": True}, "compilation", "problem"),
         ({"matmul_precision": "tensorfloat32"}, "matrix products", "note"),
         ({"prng": "rbg"}, "random numbers", "note"),
+        ({"mixes_classes": True}, "jax.jit", "note"),
     ],
 )
 def test_settings_of_jax_that_change_results(changed, name, status):

@@ -29,6 +29,7 @@ from procurl.arguments import LARGEST, measured, whole
 from procurl.check import require_teacher
 from procurl.errors import CheckpointError, ConfigError, NonFiniteError
 from procurl.integrations.tasks import HostTask
+from procurl.programs import jit
 from procurl.provenance import describe_teacher
 from procurl.state import load_state, note, read_notes, save_state
 from procurl.types import Episodes, Task, Teacher
@@ -158,7 +159,7 @@ class Curriculum:
     @property
     def asks_for_values(self) -> bool:
         """Whether this teacher needs `observe(value=...)`."""
-        return bool(jax.eval_shape(_asked_tasks, self.teacher, self._state, self._key, _device(self._episodes)))
+        return bool(_asked_tasks.eval_shape(self.teacher, self._state, self._key, _device(self._episodes)))
 
     def observe(self, value: Value | None = None) -> None:
         """Let the teacher watch, and start the next period.
@@ -334,7 +335,7 @@ class _Correspondence:
         return jnp.zeros(tasks.seed.shape) if self.answers is None else self.answers[len(self.asked) - 1]
 
 
-@jax.jit
+@jit
 def _asked_tasks(teacher: Teacher, state: Any, key: Array, episodes: Episodes) -> list[Task]:
     """The tasks whose values `observe` asks for, in order."""
     critic = _Correspondence()
@@ -342,7 +343,7 @@ def _asked_tasks(teacher: Teacher, state: Any, key: Array, episodes: Episodes) -
     return critic.asked
 
 
-@jax.jit
+@jit
 def _observe(
     teacher: Teacher, state: Any, key: Array, episodes: Episodes, answers: list[Array]
 ) -> tuple[Any, list[Task]]:
@@ -351,8 +352,8 @@ def _observe(
     return teacher.observe(state, key, episodes, critic), critic.asked
 
 
-_init = jax.jit(lambda teacher, key: teacher.init(key))
-_propose = jax.jit(lambda teacher, state, key, n: teacher.propose(state, key, n), static_argnums=3)
+_init = jit(lambda teacher, key: teacher.init(key))
+_propose = jit(lambda teacher, state, key, n: teacher.propose(state, key, n), static_argnums=3)
 
 
 def _plain(value: Any) -> Any:

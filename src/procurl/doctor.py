@@ -233,6 +233,12 @@ def jax_findings(found: dict[str, Any] | None, error: str) -> Iterator[Line]:
         yield Line(section, "random numbers", "note", f"by {found['prng']}: runs differ from those of others")
     if found["without_jit"]:
         yield Line(section, "compilation", "problem", "is off: training would take forever; unset JAX_DISABLE_JIT")
+    if found["mixes_classes"]:
+        yield Line(
+            section, "jax.jit", "note",
+            f"jaxlib {installed('jaxlib')} may take one dataclass for another of equal shape (0.10.0 to 0.10.2 do): "
+            f"procurl works around it, a jax.jit of your own does not; see docs/mixed-up-programs.md",
+        )  # fmt: skip
     yield cache_line(found["cache"])
 
 

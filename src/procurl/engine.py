@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +25,7 @@ from procurl.check import imagined_episodes
 from procurl.config import Config
 from procurl.evaluation import Scores, evaluate
 from procurl.loop import Carry
+from procurl.programs import Program, jit, kind
 from procurl.record import Trace
 from procurl.state import arranged, named, raw
 from procurl.students.critic import StudentCritic
@@ -66,13 +67,14 @@ class Seeds:
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.n, *x.shape[1:]), x.dtype), tree)
 
 
-def over_seeds(fn: Callable[..., Any], mesh: Mesh, donate: bool = False, blocks: bool = False) -> Callable[..., Any]:
+def over_seeds(fn: Callable[..., Any], mesh: Mesh, donate: bool = False, blocks: bool = False) -> Program:
     """(key, tree of one seed, t, shared tree) -> tree of one seed, compiled for all seeds side by side.
 
     `donate` gives the memory of the second argument to the result. With `blocks` a CPU works on a few of its seeds at a
     time, which fit into its cache; that copies their trees, so it is not for large ones.
     """
 
+    @wraps(fn)  # whose name the program gets
     def of_one_device(keys: Array, trees: Any, t: Array, shared: Any) -> Any:
         n = len(keys)
         size = block_size(n) if blocks and mesh.devices.flat[0].platform == "cpu" else n
@@ -87,7 +89,7 @@ def over_seeds(fn: Callable[..., Any], mesh: Mesh, donate: bool = False, blocks:
         out_specs=PER_SEED,
         check_vma=False,
     )
-    return jax.jit(spread, donate_argnums=(1,) if donate else ())
+    return jit(spread, donate_argnums=(1,) if donate else ())
 
 
 def block_size(n: int) -> int:
@@ -103,7 +105,7 @@ class Engine:
         self.keys = self.seeds.keys
         # Environment, teacher and pool travel as arguments: as constants they would be compiled in.
         self.world = self.seeds.share((env, teacher))
-        self._program = _program(config, self.seeds.mesh, jax.tree.structure(self.world))
+        self._programs = _programs(config, self.seeds.mesh, kind(self.world))
         self._compiling = threading.Thread(target=self._iteration_compiler())
         self._compiling.start()
 
@@ -113,10 +115,10 @@ class Engine:
         It is traced before: two threads that trace at a time have been seen to mix up what they trace (jax 0.8.0).
         """
         try:
-            begun = jax.eval_shape(self._program.begin, self.keys, None, 0, self.world)
+            begun = self._programs.begin.eval_shape(self.keys, None, 0, self.world)
             spread = NamedSharding(self.seeds.mesh, PER_SEED)
             carry = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=spread), begun)
-            traced = self._program.iterate.lower(self.keys, carry, 0, self.world)
+            traced = self._programs.iterate.lower(self.keys, carry, 0, self.world)
         except Exception:  # whatever is wrong will be said by `iterate`, to those who called it
             return lambda: None
 
@@ -127,20 +129,20 @@ class Engine:
         return compile_it
 
     def begin(self) -> Carry:
-        return self._program.begin(self.keys, None, 0, self.world)
+        return self._programs.begin(self.keys, None, 0, self.world)
 
     def iterate(self, carry: Carry, t: int) -> tuple[Carry, Trace]:
         """Iteration number t. The carry that goes in must not be used again."""
         self._compiling.join()
-        return self._program.iterate(self.keys, carry, t, self.world)
+        return self._programs.iterate(self.keys, carry, t, self.world)
 
     def evaluate(self, carry: Carry, t: int) -> Scores:
         """The students after t iterations on the held-out tasks."""
-        return self.seeds.to_host(self._program.score(self.keys, carry.student.params, t, self.world))
+        return self.seeds.to_host(self._programs.score(self.keys, carry.student.params, t, self.world))
 
     def teacher_seconds(self, carry: Carry, repeats: int = 5) -> float:
         """Time of one iteration's teacher calls, compiled alone, for all seeds: the fastest of a few."""
-        return fastest(lambda: self._program.only_teach(self.keys, carry, 0, self.world), repeats)
+        return fastest(lambda: self._programs.only_teach(self.keys, carry, 0, self.world), repeats)
 
     def params(self, carry: Carry) -> Any:
         """The students' weights, on the host."""
@@ -152,7 +154,7 @@ class Engine:
 
     def restored(self, tensors: dict[str, np.ndarray], where: str) -> Carry:
         """The inverse of `saved`; `where` they come from is named if they do not fit."""
-        begun = jax.eval_shape(self._program.begin, self.keys, None, 0, self.world)
+        begun = self._programs.begin.eval_shape(self.keys, None, 0, self.world)
         return self.seeds.put(arranged(tensors, self.seeds.shapes(begun), where))
 
     def close(self) -> None:
@@ -169,17 +171,17 @@ def fastest(run: Callable[[], Any], repeats: int) -> float:
     return min(seconds[1:])
 
 
-class Program(NamedTuple):
+class Programs(NamedTuple):
     """Compiled functions (keys, per-seed tree, t, (env, teacher)) -> per-seed tree."""
 
-    begin: Callable[..., Carry]
-    iterate: Any  # (...) -> (Carry, Trace); compiled ahead, which a plain function cannot be
-    score: Callable[..., Scores]
-    only_teach: Callable[..., Any]
+    begin: Program  # -> Carry
+    iterate: Program  # -> (Carry, Trace)
+    score: Program  # -> Scores
+    only_teach: Program
 
 
 @lru_cache(maxsize=8)
-def _program(config: Config, mesh: Mesh, kind: Any) -> Program:
+def _programs(config: Config, mesh: Mesh, kind: Any) -> Programs:
     """One set of compiled functions per config, devices and kind of world: a second such run compiles nothing.
 
     Few are kept: a CPU program takes hundreds of memory mappings, and a process may only have so many.
@@ -207,7 +209,7 @@ def _program(config: Config, mesh: Mesh, kind: Any) -> Program:
         played = imagined_episodes(key, tasks, config.ppo.n_envs)
         return tasks, teacher.observe(carry.teacher, key, played, StudentCritic(env, carry.student.params))
 
-    return Program(
+    return Programs(
         over_seeds(begin, mesh),
         over_seeds(iterate, mesh, donate=True, blocks=True),
         over_seeds(score, mesh, blocks=True),

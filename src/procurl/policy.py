@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from procurl.errors import ConfigError
+from procurl.programs import jit
 from procurl.students import nets, sac
 from procurl.students.nets import Params
 
@@ -73,7 +74,7 @@ def _policy(flat: dict[str, np.ndarray]) -> tuple[Any, Any, int]:
         return nets.sample_action(p, nets.policy(p, obs), nets.action_noise(key, obs.shape[:-1], p))
 
     size = (p["shared"] or p["policy"])[0]["w"].shape[0]
-    return jax.jit(lambda obs: nets.best_action(p, nets.policy(p, obs))), jax.jit(sample), size
+    return jit(lambda obs: nets.best_action(p, nets.policy(p, obs))), jit(sample), size
 
 
 def _sac_policy(flat: dict[str, np.ndarray], action: dict[str, Any]) -> tuple[Any, Any, int]:

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from procurl.arguments import SMALLEST, measured, real, whole
 from procurl.errors import ConfigError, NonFiniteError
+from procurl.programs import jit
 from procurl.students import adam, nets
 from procurl.types import Task, TaskSpace
 
@@ -192,7 +193,7 @@ def _batches(x: NDArray[np.float32], y: NDArray[np.float32], size: int) -> tuple
     return tuple(jnp.asarray(a) for a in shaped)  # type: ignore[return-value]
 
 
-@partial(jax.jit, static_argnames="epochs")
+@partial(jit, static_argnames="epochs")
 def _fit(layers: Layers, data: Any, held: Any, lr: float, epochs: int) -> Layers:
     """The weights after the epoch with the smallest error on `held`."""
 

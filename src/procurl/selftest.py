@@ -37,6 +37,7 @@ def probe() -> dict[str, Any]:
     import jax
 
     config: Any = jax.config
+    first: Any = jax.tree.structure(_registered())
     return {
         "backend": jax.default_backend(),
         "devices": [{"platform": d.platform, "kind": d.device_kind} for d in jax.local_devices()],
@@ -45,7 +46,17 @@ def probe() -> dict[str, Any]:
         "prng": str(config.jax_default_prng_impl),
         "without_jit": bool(config.jax_disable_jit),
         "cache": config.jax_compilation_cache_dir,
+        "mixes_classes": first == jax.tree.structure(_registered()),
     }
+
+
+def _registered() -> Any:
+    """An object of a new class of JAX's own registration."""
+    import dataclasses
+
+    import jax
+
+    return jax.tree_util.register_dataclass(dataclasses.make_dataclass("Node", ["leaf"]))(0.0)
 
 
 def train_once(device: str, folder: Path, cut: bool) -> dict[str, Any]:

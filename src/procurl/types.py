@@ -21,6 +21,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from procurl.programs import pytree
+
 
 class Task(NamedTuple):
     """One task, or a batch of tasks along a leading axis."""
@@ -112,7 +114,7 @@ class TargetDistribution(Protocol):
         ...
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True, eq=False)
 class TaskSpace:
     """The tasks of a setting. Pool, targets and held-out tasks are drawn once and shared by all seeds."""

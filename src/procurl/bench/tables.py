@@ -15,6 +15,7 @@ from procurl.bench.stats import mean_and_error
 from procurl.errors import ConfigError, RunFolderError
 from procurl.evaluation import Scores, evaluate
 from procurl.policy import actors, unflatten
+from procurl.programs import jit
 from procurl.result import Result
 from procurl.terminal import in_one_line
 from procurl.types import HostEnv, Task
@@ -38,7 +39,7 @@ def evaluate_run(result: Result, episodes: int, deterministic: bool) -> str:
         scores = _played_on_host(env, result, tasks, episodes)
     else:
         keys = jax.vmap(jax.random.key)(jnp.asarray(result.seeds, jnp.uint32))
-        run = jax.jit(jax.vmap(lambda p, k: evaluate(env, p, tasks, k, episodes, deterministic, space.fresh_seeds)))
+        run = jit(jax.vmap(lambda p, k: evaluate(env, p, tasks, k, episodes, deterministic, space.fresh_seeds)))
         try:
             scores = run(unflatten(result.params), keys)
         except (KeyError, TypeError, ValueError, IndexError) as reason:  # a file that is whole, and of something else

@@ -24,6 +24,7 @@ from procurl.contracts.findings import (
     require_pytree,
     told,
 )
+from procurl.programs import jit
 from procurl.types import Continuous, Discrete, Env, Step, Task, TaskSpace
 
 GAMMA = 0.99  # the students' default: value_range is about discounted returns
@@ -110,8 +111,8 @@ def _first(tree: Any) -> Any:
 def _compiled(found: Findings, what: str, fn: Callable[..., Any], *args: Any) -> tuple[Callable[..., Any], Any]:
     """(the function for a batch, the trace for one), or a slow stand-in and None where it cannot be compiled."""
     try:
-        one = jax.jit(lambda *x: fn(*x)).trace(*_first(args))
-        return jax.jit(jax.vmap(fn)), one
+        one = jit(lambda *x: fn(*x)).trace(*_first(args))
+        return jit(jax.vmap(fn)), one
     except Exception as error:
         found.problem(f"{what} cannot be compiled: {told(error)}")
 

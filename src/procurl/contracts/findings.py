@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from procurl.errors import ProcurlError
+from procurl.programs import jit
 
 OWN = str(Path(__file__).parent)  # a finding points at the checked code, not at the check
 LIBRARIES = tuple(str(Path(sysconfig.get_path(kind))) for kind in ("stdlib", "purelib", "platlib"))
@@ -95,10 +96,10 @@ def is_same_when_traced_again(first: Any, again: Callable[..., Any], *args: Any)
     """Whether a function gives the same program twice.
 
     Compiled code repeats whatever Python drew, counted or read off the clock while it was traced, so calling it twice
-    proves nothing. Tracing it twice does. `first` is what `jax.jit(f).trace` gave; `again` must be another function
+    proves nothing. Tracing it twice does. `first` is what `jit(f).trace` gave; `again` must be another function
     object, since JAX remembers those that it has seen.
     """
-    second = jax.jit(again).trace(*args).jaxpr
+    second = jit(again).trace(*args).jaxpr
     same = _text(first.jaxpr) == _text(second)
     return same and equal(_constants(first.jaxpr), _constants(second))
 

@@ -21,6 +21,7 @@ from procurl.contracts.findings import (
     told,
 )
 from procurl.contracts.space import task_problems
+from procurl.programs import jit
 from procurl.state import load_state, save_state
 from procurl.types import Episodes, Task, TaskSpace, Teacher
 
@@ -56,9 +57,9 @@ def teacher_findings(teacher: Teacher, n: int) -> Findings:
         return found
     key = jax.random.key(0)
     # One function object each for the program and for the second trace: JAX remembers those that it has seen.
-    init = jax.jit(lambda teacher, key: teacher.init(key))
-    propose = jax.jit(lambda teacher, state, key: teacher.propose(state, key, n))
-    observe = jax.jit(lambda teacher, state, key, episodes, critic: teacher.observe(state, key, episodes, critic))
+    init = jit(lambda teacher, key: teacher.init(key))
+    propose = jit(lambda teacher, state, key: teacher.propose(state, key, n))
+    observe = jit(lambda teacher, state, key, episodes, critic: teacher.observe(state, key, episodes, critic))
     try:
         state = init(teacher, key)
     except Exception as error:
@@ -176,8 +177,8 @@ def _side_by_side(found: Findings, teacher: Teacher, key: Array, n: int) -> None
         return teacher.propose(teacher.init(k), k, n)
 
     keys = jax.random.split(key, 3)
-    batched = jax.jit(jax.vmap(first_tasks, in_axes=(None, 0)))(teacher, keys)
-    alone = jax.jit(first_tasks)(teacher, keys[1])
+    batched = jit(jax.vmap(first_tasks, in_axes=(None, 0)))(teacher, keys)
+    alone = jit(first_tasks)(teacher, keys[1])
     if not close(jax.tree.map(lambda x: x[1], batched), alone):
         found.problem("vmap over keys changes what is proposed")
 

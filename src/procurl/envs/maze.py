@@ -16,6 +16,7 @@ from jax import Array
 
 from procurl.config import check_fields, param
 from procurl.envs.spaces import box_space
+from procurl.programs import pytree
 from procurl.targets import Mixture, Point, Uniform
 from procurl.types import Continuous, Step, TargetDistribution, Task, TaskSpace
 
@@ -31,7 +32,7 @@ class State(NamedTuple):
     context: Array  # f32[3]
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class Maze:
     """One environment step = one displacement; the task's seed is the start in the lower left corner."""

@@ -15,6 +15,7 @@ from jax import Array
 
 from procurl.config import check_fields, param
 from procurl.envs.spaces import box_space
+from procurl.programs import pytree
 from procurl.targets import Mixture, Point
 from procurl.types import Continuous, Step, TargetDistribution, Task, TaskSpace
 
@@ -35,7 +36,7 @@ class State(NamedTuple):
     context: Array  # f32[3]
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class PointMass:
     """One environment step = ten Euler steps of 10 ms under the same force."""

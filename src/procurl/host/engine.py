@@ -32,6 +32,7 @@ from procurl.evaluation import Scores
 from procurl.host.member import Actor, Steps
 from procurl.host.workers import Workers
 from procurl.integrations.tasks import HostTask
+from procurl.programs import kind
 from procurl.regressor import ReturnRegressor
 from procurl.state import arranged, named
 from procurl.students import replay, sac
@@ -81,7 +82,7 @@ class HostEngine:
         self.seeds = Seeds(seeds)
         self.world = self.seeds.share(teacher)
         sizes = (env.obs_size, env.action.size)
-        self._program = _program(config.sac, sizes, self.seeds.mesh, jax.tree.structure(self.world))
+        self._program = _program(config.sac, sizes, self.seeds.mesh, kind(self.world))
         self.workers = Workers(env.maker(), len(seeds) * config.sac.n_envs, workers or available_cores())
 
     # --- one iteration ---

@@ -33,6 +33,7 @@ from procurl.integrations.sb3_values import CriticValue
 from procurl.integrations.settings import to_jax
 from procurl.integrations.settings_vector import SettingVectorEnv, begin_all
 from procurl.join import joined
+from procurl.programs import jit
 from procurl.result import Result, load_result, reserve
 from procurl.students.nets import Params
 from procurl.students.ppo import Losses
@@ -98,7 +99,7 @@ class _Run:
         self.log = record.Log(env, teacher, config, (seed,), n_iterations)
         self.total_steps = n_iterations * ppo.n_steps
         space, episodes = teacher.space, config.evaluation_episodes
-        self._score = jax.jit(
+        self._score = jit(
             lambda params, key: evaluate(env, params, space.held_out, key, episodes, fresh_seeds=space.fresh_seeds)
         )
 
@@ -142,7 +143,7 @@ class _Recorder(CurriculumCallback):
         self.run = run
         self._waiting: Any = None
         self._goes_on = True
-        self._trace = jax.jit(record.trace)
+        self._trace = jit(record.trace)
 
     def _observe(self) -> None:
         buffer = self.model.rollout_buffer  # type: ignore[attr-defined]

@@ -24,6 +24,7 @@ from procurl.envs import maze, point_mass
 from procurl.errors import ConfigError, unknown_name
 from procurl.integrations import pictures
 from procurl.integrations.tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, refuse_unknown
+from procurl.programs import jit
 from procurl.types import Continuous, Step, Task, TaskSpace
 
 Frame = NDArray[np.uint8]
@@ -162,12 +163,12 @@ def noise_key(noise_seed: Any, step: Any) -> Array:
 
 
 # The environment is an argument: all instances of a setting share one compiled program.
-@jax.jit
+@jit
 def _begin(env: Any, task: Task) -> tuple[Any, Array]:
     return env.reset(task)
 
 
-@jax.jit
+@jit
 def _advance(env: Any, noise_seed: Array, t: Array, state: Any, action: Array) -> tuple[Any, Step]:
     return env.step(noise_key(noise_seed, t), state, action)
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from procurl.errors import ConfigError
 from procurl.integrations.settings import METADATA, Frame, Setting, checked_action, noise_key, to_jax
 from procurl.integrations.tasks import KEYS, HostTask, refuse_unknown
+from procurl.programs import jit
 from procurl.types import Step, Task
 
 Bools = NDArray[np.bool_]
@@ -187,16 +188,16 @@ def _members(where: Bools) -> list[int]:
     return [int(i) for i in np.flatnonzero(where)]
 
 
-@jax.jit
+@jit
 def begin_all(env: Any, tasks: Task) -> tuple[Any, Array]:
     return jax.vmap(env.reset)(tasks)
 
 
-@jax.jit
+@jit
 def _advance_all(env: Any, noise_seed: Array, t: Array, state: Any, action: Array) -> tuple[Any, Step]:
     return jax.vmap(env.step)(jax.vmap(noise_key)(noise_seed, t), state, action)
 
 
-@jax.jit
+@jit
 def _select(where: Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(where.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from procurl.config import LOG_STD, SAC
+from procurl.programs import jit
 from procurl.students import adam, nets, replay
 from procurl.students.replay import Replay, Transitions
 
@@ -60,7 +61,7 @@ def init(key: Array, obs_size: int, action_size: int, config: SAC) -> Student:
     )  # fmt: skip
 
 
-@jax.jit
+@jit
 def act(networks: Networks, obs: Array, key: Array | None = None) -> Array:
     """Actions in [-1, 1], f32[..., a]: random ones by a key, without one the most likely, tanh(mean)."""
     mean, log_std = _policy(networks.actor, obs)
@@ -69,13 +70,13 @@ def act(networks: Networks, obs: Array, key: Array | None = None) -> Array:
     return squashed(mean, log_std, jax.random.normal(key, mean.shape))[0]
 
 
-@jax.jit
+@jit
 def value(networks: Networks, obs: Array) -> Array:
     """V(s) = min(Q1, Q2)(s, tanh(mean(s))), f32[...]: discounted, and with the entropy that was earned on the way."""
     return _smaller_q(networks.critics, obs, jnp.tanh(_policy(networks.actor, obs)[0]))
 
 
-@partial(jax.jit, static_argnames=("n", "config"))
+@partial(jit, static_argnames=("n", "config"))
 def learn(student: Student, buffer: Replay, n: int, key: Array, config: SAC) -> tuple[Student, Losses]:
     """n updates with minibatches from the buffer, in one program (compiled anew for every n); losses f32[n].
 

@@ -18,6 +18,7 @@ from jax import Array
 
 from procurl.config import check_fields, param
 from procurl.errors import ConfigError
+from procurl.programs import pytree
 from procurl.types import Critic, Episodes, Task, TaskSpace
 
 State = TypeVar("State")
@@ -54,7 +55,7 @@ class RedrawnState(NamedTuple):
     is_first: Array  # bool  it is still the space's own pool
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True, eq=False)
 class Redrawn:
     """A strategy over a pool that is drawn anew, uniformly from the box, every so many environment steps.

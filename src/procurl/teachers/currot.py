@@ -18,6 +18,7 @@ from jax import Array
 
 from procurl.config import check_fields, param
 from procurl.errors import ConfigError
+from procurl.programs import pytree
 from procurl.teachers.base import once_if
 from procurl.teachers.nadaraya_watson import estimate, estimate_around
 from procurl.teachers.success_buffer import Pairs, absorb, latest, no_pairs, remember, search_samples
@@ -35,7 +36,7 @@ class CurrotState(NamedTuple):
     r_min: Array  # f32  the lowest return of the first batch, inf before it
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True, eq=False)
 class CURROT:
     """Particles on their way to the target distribution; a step when enough episodes have ended, one an iteration."""

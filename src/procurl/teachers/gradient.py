@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from procurl.config import check_fields, param
+from procurl.programs import pytree
 from procurl.teachers.transport import assign, require_distances, squared_distances
 from procurl.types import Critic, Episodes, Task, TaskSpace, random_seeds
 
@@ -26,7 +27,7 @@ class GradientState(NamedTuple):
     steps: Array  # i32  environment steps played in this stage
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True, eq=False)
 class GRADIENT:
     """Uniform over the particles of a stage; stages follow the geodesic from the source to the target.

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 from jax import Array
 
+from procurl.programs import pytree
 from procurl.teachers.base import PoolTeacher
 from procurl.types import Task
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True, eq=False)
 class IID(PoolTeacher):
     """Every task of the pool with the same probability."""
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True, eq=False)
 class Target(PoolTeacher):
     """A fresh draw from the target distribution for every episode."""

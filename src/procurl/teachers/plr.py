@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
 from procurl.config import param
 from procurl.errors import ConfigError
+from procurl.programs import pytree
 from procurl.teachers.base import PoolTeacher
 from procurl.types import Critic, Episodes
 
@@ -31,7 +31,7 @@ class PLRState(NamedTuple):
     partial_length: Array  # i32[n]  its steps so far; 0: none is running
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True, eq=False)
 class PLR(PoolTeacher):
     """New tasks while there are any; seen ones by the rank of their score and by their staleness.

@@ -21,6 +21,7 @@ from jax import Array
 
 from procurl.config import param
 from procurl.errors import ConfigError
+from procurl.programs import pytree
 from procurl.teachers.base import PoolState, PoolTeacher, cumulative, draw
 from procurl.teachers.transport import require_distances, squared_distances
 from procurl.types import Critic, Episodes, Task, TaskSpace
@@ -39,7 +40,7 @@ def learning_potential(value: Array, space: TaskSpace) -> Array:
     return v * (1 - v)
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True, eq=False)
 class ProCuRLUnif(PoolTeacher):
     """A softmax over the learning potential of each task in the pool."""
@@ -60,7 +61,7 @@ class TargetState(NamedTuple):
     reach: Array  # f32[n]  max_j K_ij: how close the nearest target is
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True, eq=False)
 class ProCuRLTarget(PoolTeacher):
     """A softmax over pairs of a task and a target: both learnable now, and correlated."""

@@ -20,6 +20,7 @@ from jax import Array
 
 from procurl.config import param
 from procurl.errors import ConfigError
+from procurl.programs import pytree
 from procurl.teachers.base import PoolTeacher
 from procurl.teachers.transport import require_distances, squared_distances
 from procurl.types import Critic, Episodes
@@ -30,7 +31,7 @@ class SPDLState(NamedTuple):
     log_mu: Array  # f32[n]  the distribution that q is to reach
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True, eq=False)
 class SPDL(PoolTeacher):
     """The distribution nearest to the target's under which the student is still good enough."""

@@ -23,6 +23,7 @@ from procurl.envs.minigrid.grid import State, move_obstacles, play
 from procurl.envs.minigrid.layouts import new_layout
 from procurl.envs.minigrid.pool import FAMILY_OF_SEED, first_states
 from procurl.envs.minigrid.view import OBS_SIZE, observe
+from procurl.programs import pytree
 from procurl.targets import Point
 from procurl.types import Discrete, Step, Task, TaskSpace
 
@@ -30,7 +31,7 @@ DATA_SEED = 20240805  # of targets and held-out tasks: the same for every run
 TARGET = Point(tuple(float(bit) for bit in FAMILIES[BLOCKED].skills))
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class MiniGrid:
     """One environment for all six families; the context says which one an episode is."""
