@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import procurl
+from procurl import loop
 from procurl.config import PPO, Config
 from procurl.engine import block_size
 from procurl.envs.point_mass import PointMass
@@ -54,6 +55,35 @@ def fast(*names):
 @pytest.mark.parametrize("teacher", fast("procurl-target"))
 def test_the_same_seed_gives_bitwise_the_same_run(teacher):
     assert_same(run(teacher), run(teacher))
+
+
+def avals(tree):
+    """Shapes and types by name. A weak type (of Python numbers alone) is another one to JAX, so it is told, too."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): (x.shape, str(x.dtype), x.weak_type) for path, x in leaves}
+
+
+VARIANTS = [
+    ("procurl-target", {"pairing": "max"}), ("procurl-target", {"resample_targets": True}),
+    ("procurl-unif", {"redraw_every": 100}), ("spdl", {"target": "uniform"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("setting", "teacher", "fields"),
+    [("point-mass-2g", teacher, {}) for teacher in sorted(procurl.TEACHERS)]
+    + [("point-mass-2g", teacher, fields) for teacher, fields in VARIANTS]
+    + [("maze-plane", "iid", {}), ("minigrid", "iid", {})],
+)
+def test_the_iteration_is_compiled_once(setting, teacher, fields):
+    """It returns the types that it is given, all of them strong: the engine compiles it ahead for such."""
+    env, space = procurl.make(setting)
+    world = env, procurl.make_teacher(teacher, space, **fields)
+    key = jax.random.key(0)
+    begun = jax.eval_shape(lambda key, world: loop.begin(key, *world, SMALL), key, world)
+    after, _ = jax.eval_shape(lambda carry, key, world: loop.iteration(carry, key, *world, SMALL), begun, key, world)
+    assert avals(begun) == avals(after)
+    assert [name for name, (_, _, is_weak) in avals(begun).items() if is_weak] == []
 
 
 def test_seeds_differ():

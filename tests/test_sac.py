@@ -48,6 +48,24 @@ def assert_same(a, b):
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.parametrize("learn_entropy", [True, False])
+def test_learning_returns_the_types_that_it_is_given(learn_entropy):
+    """Or it would be compiled twice. Weak types, of Python numbers alone, are other ones to JAX."""
+    config = SAC(learn_entropy=learn_entropy)
+
+    def learn(learner, rows, key):
+        buffer = replay.add(learner[1], rows)
+        return sac.learn(learner[0], buffer, 3, key, config)[0], buffer
+
+    def types(learner):
+        return [(x.shape, x.dtype, x.weak_type) for x in jax.tree.leaves(learner)]
+
+    key = jax.random.key(0)
+    begun = jax.eval_shape(lambda k: (sac.init(k, OBS, ACTIONS, config), replay.empty(100, OBS, ACTIONS)), key)
+    after = jax.eval_shape(learn, begun, jnp.zeros((10, 2 * OBS + ACTIONS + 2)), key)
+    assert types(begun) == types(after) and not any(is_weak for _, _, is_weak in types(begun))
+
+
 # --- Stable-Baselines3 ------------------------------------------------------------------------------------------------
 
 

@@ -53,7 +53,7 @@ class SPDL(PoolTeacher):
             raise ConfigError(f"SPDL: bandwidth = {self.bandwidth}, expected a positive number of at least 1e-6")
 
     def init(self, key: Array) -> SPDLState:
-        uniform = jnp.full(self.space.n_pool, -jnp.log(self.space.n_pool))
+        uniform = jnp.full(self.space.n_pool, -jnp.log(self.space.n_pool), jnp.float32)
         return SPDLState(uniform, uniform if self.target == "uniform" else self._log_mu())
 
     def observe(self, state: SPDLState, key: Array, episodes: Episodes, critic: Critic) -> SPDLState:

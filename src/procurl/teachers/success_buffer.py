@@ -34,7 +34,7 @@ class Pairs(NamedTuple):
 
 
 def no_pairs(k: int, d: int) -> Pairs:
-    return Pairs(jnp.zeros((k, d)), jnp.full(k, -jnp.inf), jnp.int32(0))
+    return Pairs(jnp.zeros((k, d)), jnp.full(k, -jnp.inf, jnp.float32), jnp.int32(0))
 
 
 def latest(episodes: Episodes, k: int, v_min: float) -> Pairs:
