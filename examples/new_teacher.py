@@ -29,7 +29,7 @@ class HalfMastered(PoolTeacher):
     memory: float = param(0.7, "how much of the old rate stays after an episode", at_least=0)
 
     def init(self, key):
-        half = jnp.full(self.space.n_pool, 0.5)
+        half = jnp.full(self.space.n_pool, 0.5, jnp.float32)  # 0.5 alone would leave the type open
         return Rates(jnp.zeros(self.space.n_pool), half)
 
     def observe(self, state, key, episodes, critic):
@@ -44,7 +44,8 @@ class HalfMastered(PoolTeacher):
 def main(steps: int = 100_000) -> None:
     env, space = procurl.make("point-mass-2g")
     teacher = HalfMastered(space)
-    procurl.check_teacher(teacher)
+    for note in procurl.check_teacher(teacher):
+        print("note:", note)
     result = procurl.train(env, teacher, procurl.preset("point-mass-2g"), seeds=2, steps=steps)
     print("training success per iteration:", result.trace["train_success"].mean(axis=0).round(2))
 

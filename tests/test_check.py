@@ -163,6 +163,19 @@ def test_a_class_that_is_no_pytree():
         procurl.check_env(Plain(), SPACE)
 
 
+def test_weak_types_in_an_environments_state_are_noted():
+    """A reset that is made of Python numbers: the distance becomes a float32 with the first step, the time never."""
+
+    def reset(self, task):
+        state = State(jnp.full((), 0.0), jnp.full((), 0), task.context)
+        return state, self.seen(state)
+
+    moving, waiting = procurl.check_env(another(reset=reset), SPACE, steps=12)
+    assert moving.startswith("state.x is weakly typed in reset's state, strongly in step's: ")
+    assert waiting.startswith("state.t is weakly typed in reset's and step's state: ")
+    assert "compiled twice" in moving and "jnp.float32(x)" in moving and "jnp.int32(x)" in waiting
+
+
 # --- spaces -----------------------------------------------------------------------------------------------------------
 
 
@@ -252,6 +265,35 @@ def divides(self, state, key, episodes, critic):
 def test_every_slip_of_a_teacher_is_found(methods, message):
     with pytest.raises(CheckError, match=message):
         procurl.check_teacher(teacher(**methods))
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        ({}, None),
+        (
+            {"init": lambda self, key: PoolState(jnp.full(20, 0.5))},  # which observe passes on
+            "state.log_weights is weakly typed in init's and observe's state: ",
+        ),
+        (
+            {
+                "init": lambda self, key: PoolState(jnp.full(20, 0.5)),
+                "observe": lambda self, state, *_: PoolState(state.log_weights + jnp.float32(1)),
+            },
+            "state.log_weights is weakly typed in init's state, strongly in observe's: ",
+        ),
+        (
+            {"observe": lambda self, state, *_: PoolState(jnp.full(20, 0.5))},
+            "state.log_weights is weakly typed in observe's state, strongly in init's: ",
+        ),
+    ],
+)
+def test_weak_types_in_a_teachers_state_are_noted(methods, message):
+    notes = procurl.check_teacher(teacher(**methods))
+    assert len(notes) == (message is not None)
+    for note in notes:
+        assert note.startswith(message) and "the whole iteration is compiled twice" in note
+        assert "jnp.full(n, x, jnp.float32)" in note
 
 
 # --- Gymnasium, and worker processes ----------------------------------------------------------------------------------

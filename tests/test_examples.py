@@ -30,6 +30,12 @@ def test_stable_baselines3_on_cartpole():
     assert said.startswith("procurl-target: ") and "of 500 steps with long poles" in said
 
 
+def test_nothing_is_to_be_said_against_the_new_teacher():
+    space = "procurl.task_space([0.0], [1.0], target=[1.0], pool_size=20)"
+    said = run(f"import procurl, new_teacher; print(procurl.check_teacher(new_teacher.HalfMastered({space})))")
+    assert said == "()\n"
+
+
 @pytest.mark.slow
 def test_a_new_teacher():
     assert "training success per iteration: [" in run("import new_teacher; new_teacher.main(steps=10_240)")

@@ -21,6 +21,7 @@ from procurl.contracts.findings import (
     equal,
     is_same_when_traced_again,
     kind,
+    note_weak_types,
     require_pytree,
     told,
 )
@@ -242,6 +243,8 @@ def _is_in_shape(found: Findings, env: Env, state: Any, new_state: Any, outcome:
     if difference:
         can_go_on = False
         found.problem(f"step returns a state of another shape than reset: {difference}; a loop needs both the same")
+    else:
+        note_weak_types(found, ("reset", "step"), state, new_state)
     if kind(outcome.obs) != f"float32[{n}, {env.obs_size}]":
         can_go_on = False
         found.problem(f"step gives observations {kind(outcome.obs)}: expected float32[{n}, {env.obs_size}]")

@@ -125,6 +125,25 @@ def differing_leaves(a: Any, b: Any) -> str | None:
     return None
 
 
+def note_weak_types(found: Findings, names: tuple[str, str], first: Any, later: Any) -> None:
+    """Programs are compiled for strongly typed states, and once more for one that is weakly typed in some leaf.
+
+    `names` are the functions that `first` and `later` come from; the trees must be alike (see `differing_leaves`).
+    """
+    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(first), jax.tree.leaves(later), strict=True):
+        weak = [name for name, leaf in zip(names, (x, y), strict=True) if getattr(leaf, "weak_type", False)]
+        if weak:
+            leaf = f"state{jax.tree_util.keystr(path)}"
+            strong = "".join(f", strongly in {name}'s" for name in names if name not in weak)
+            whose = " and ".join(f"{name}'s" for name in weak)
+            number = f"jnp.{x.dtype}"
+            found.note(
+                f"{leaf} is weakly typed in {whose} state{strong}: it is made of Python numbers alone, and JAX treats "
+                f"that as a type of its own, so that the whole iteration is compiled twice. Give it its type: "
+                f"{number}(x), jnp.full(n, x, {number}), or x.astype({number})"
+            )
+
+
 def _short(structure: str) -> str:
     text = structure.removeprefix("PyTreeDef(")[:-1]
     return text if len(text) < 80 else f"{text[:77]}..."

@@ -17,6 +17,7 @@ from procurl.contracts.findings import (
     differing_leaves,
     equal,
     is_same_when_traced_again,
+    note_weak_types,
     require_pytree,
     told,
 )
@@ -123,6 +124,8 @@ def _observe(found: Findings, teacher: Teacher, state: Any, key: Array, propose:
         first, lambda t, s, k, e, c: t.observe(s, k, e, c), teacher, state, key, played, CRITICS["mixed"]
     ):
         found.problem("observe gives another state for the same state, key and episodes")
+    after = jax.eval_shape(observe, teacher, state, key, played, CRITICS["mixed"])
+    note_weak_types(found, ("init", "observe"), state, after)
     for what, episodes in odd_records(played).items():
         watched = state
         for turn in range(2):
@@ -168,7 +171,7 @@ def odd_records(plausible: Episodes) -> dict[str, Episodes]:
         ),
         "returns of 1e30": plausible._replace(ret=huge, gae=huge, abs_gae=huge),
         "returns of -1e30": plausible._replace(ret=-huge, gae=-huge, abs_gae=huge),
-        "equal returns": plausible._replace(ret=jnp.where(plausible.finished, 0.5, 0.0)),
+        "equal returns": plausible._replace(ret=jnp.where(plausible.finished, jnp.float32(0.5), 0.0)),
     }
 
 
