@@ -132,6 +132,38 @@ def test_every_slip_of_an_environment_is_found(slip):
         procurl.check_env(another(**methods), SPACE, steps=12)
 
 
+def at(t, **changed):
+    """Steps as they should be, but for what `changed` says of the step number t, counted from 0."""
+
+    def step(self, key, state, action):
+        state, good = Walk.step(self, key, state, action)
+        odd = {name: jnp.where(state.t == t + 1, value, getattr(good, name)) for name, value in changed.items()}
+        return state, good._replace(**odd)
+
+    return step
+
+
+LATE = {
+    "NaN": ({"step": at(60, reward=jnp.nan)}, "step 60: NaN or infinity in reward"),
+    "NaN at the end": ({"step": at(199, obs=jnp.inf)}, "step 199: NaN or infinity in obs"),
+    "no end": ({"step": at(199, truncated=False)}, "an episode is longer than max_steps = 200: its last step must be"),
+    "truncated against its word": ({"truncates": False}, "step 199 was truncated, but the class says truncates = Fa"),
+    "the last reward": ({"step": at(199, reward=99.0)}, r"discounted return was 13\.4, outside value_range"),
+}
+
+
+@pytest.mark.parametrize("slip", LATE)
+def test_what_goes_wrong_late_in_an_episode_is_found(slip):
+    methods, message = LATE[slip]
+    with pytest.raises(CheckError, match=rf"has 1 problem\(s\):\n  - .*{message}"):
+        procurl.check_env(another(max_steps=200, **methods), SPACE)
+
+
+def test_a_long_episode_is_played_to_its_end():
+    far = another(max_steps=20_000, seen=lambda self, state: 1e-3 * Walk.seen(self, state))
+    assert procurl.check_env(far, SPACE) == ()
+
+
 def test_all_problems_at_once():
     def step(self, key, state, action):
         return outcome(

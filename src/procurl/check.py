@@ -83,10 +83,10 @@ def _require_kind(space: TaskSpace) -> None:
         raise ConfigError(f"space = {space!r}: expected a task space, of procurl.make(NAME) or procurl.task_space(...)")
 
 
-def check_env(env: Env, space: TaskSpace, steps: int = 50) -> tuple[str, ...]:
+def check_env(env: Env, space: TaskSpace, steps: int | None = None) -> tuple[str, ...]:
     """Reset is a function of the task, step is pure, outcomes are finite, and nothing breaks under jit and vmap.
 
-    `steps` are played with random actions; with `env.max_steps` of them the end of an episode is checked as well.
+    One whole episode is played with random actions, on 16 tasks; at most `steps` of it, if they are given.
     """
     require_env(env)
     require_space(space)

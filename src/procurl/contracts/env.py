@@ -7,7 +7,7 @@ borders of the space, where things break first.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ FIELDS: dict[str, Any] = {"obs_size": int, "action": (Continuous, Discrete), "ma
 STEP_KINDS = {"reward": "float32", "terminated": "bool", "truncated": "bool", "success": "bool"}
 
 
-def env_findings(env: Env, space: TaskSpace, steps: int) -> Findings:
+def env_findings(env: Env, space: TaskSpace, steps: int | None) -> Findings:
     found = Findings()
     missing = [name for name in (*FIELDS, "reset", "step") if not hasattr(env, name)]
     for name in missing:
@@ -56,8 +56,11 @@ def env_findings(env: Env, space: TaskSpace, steps: int) -> Findings:
     tasks = chosen_tasks(space)
     begun = _reset(found, env, tasks)
     if begun is not None:
-        _context(found, env, space, begun[0])
-        _play(found, env, space, tasks, *begun, steps)
+        reset, state, obs = begun
+        _context(found, env, space, reset)
+        played = _play(found, env, tasks, state, obs, steps)
+        if played is not None:
+            _afterwards(found, env, space, played)
     return found
 
 
@@ -169,63 +172,100 @@ def _context(found: Findings, env: Env, space: TaskSpace, reset: Callable[..., A
         )
 
 
-def _play(
-    found: Findings,
-    env: Env,
-    space: TaskSpace,
-    tasks: Task,
-    reset: Callable[..., Any],
-    state: Any,
-    obs: Array,
-    steps: int,
-) -> None:
+class _Played(NamedTuple):
+    """How far the episodes have come."""
+
+    t: Array  # i32  steps so far
+    state: Any
+    obs: Array  # f32[n, o]
+    alive: Array  # bool[n]  has not ended
+    ret: Array  # f32[n]
+    discounted: Array  # f32[n]
+    largest: Array  # f32  number in an observation
+    seen: dict[str, Array]  # i32  the first step at which something was seen (see `_turn`), -1: never
+
+
+def _play(found: Findings, env: Env, tasks: Task, state: Any, obs: Array, steps: int | None) -> _Played | None:
+    """One episode of every task, or None where none can be played.
+
+    The loop is one compiled program, so that long episodes are played to their end, too; what cannot be compiled is
+    played for 20 steps.
+    """
     n = len(np.asarray(tasks.seed))
-    action, keys = _actions(env, 0, n)
+    action, keys = _actions(env, jnp.int32(0), n)
     step, one = _compiled(found, "step", env.step, keys, state, action)
+    horizon = env.max_steps if steps is None else min(steps, env.max_steps)
     if one is None:
-        steps = min(steps, 20)
+        horizon = min(horizon, 20)
     elif not is_same_when_traced_again(one, lambda *x: env.step(*x), *_first((keys, state, action))):
         found.problem(f"step gives something else the second time: it must be a function of its arguments {IMPURE}")
-    ret, discounted = np.zeros(n), np.zeros(n)
-    alive, horizon, largest = np.ones(n, bool), min(steps, env.max_steps), float(np.abs(obs).max())
-    ended_by: set[str] = set()
-    for t in range(horizon):
-        action, keys = _actions(env, t, n)
-        try:
-            new_state, outcome = step(keys, state, action)
-        except Exception as error:
-            found.problem(f"step {t} fails: {told(error)}")
-            return
-        if t == 0 and not _is_in_shape(found, env, state, new_state, outcome, n):
-            return
-        if (t < 5 or t % 20 == 0) and one is not None and not equal(step(keys, state, action), (new_state, outcome)):
-            found.problem(f"step {t} gives something else the second time: it must be a function of its arguments")
-        if t == 0:
-            _clipping(found, env, step, keys, state, action)
-        for name in ("obs", "reward"):
-            if not np.isfinite(np.asarray(getattr(outcome, name))[alive]).all():
-                found.problem(f"step {t}: NaN or infinity in {name}")
-        terminated, truncated = (np.asarray(x).astype(bool) for x in (outcome.terminated, outcome.truncated))
-        if (alive & truncated).any() and not env.truncates:
-            found.problem(f"step {t} was truncated, but the class says truncates = False")
-        if (alive & truncated & terminated).any():
-            found.note(
-                f"step {t} is terminated and truncated at once: terminated counts, its end is worth nothing more"
-            )
-        reward = np.where(alive, np.asarray(outcome.reward, np.float64), 0.0)
-        ret, discounted = ret + reward, discounted + GAMMA**t * reward
-        largest = max(largest, float(np.abs(np.asarray(outcome.obs))[alive].max(initial=0.0)))
-        last = t == env.max_steps - 1
-        ended_by |= {"time"} if last and (alive & terminated & ~truncated).any() else set()
-        ended_by |= {"truncation"} if (alive & truncated).any() else set()
-        alive &= ~(terminated | truncated)
-        state = new_state
-        if any("NaN" in text for text in found.problems):
-            break
-    _afterwards(found, env, space, alive, ret, discounted, largest, ended_by, horizon)
+
+    def play(start: _Played, horizon: int, action: Array) -> _Played:
+        """The first action is given, the others are random."""
+
+        def goes_on(played: _Played) -> Array:
+            is_sound = (played.seen["NaN in obs"] < 0) & (played.seen["NaN in reward"] < 0)
+            return (played.t < horizon) & jnp.any(played.alive) & is_sound
+
+        loop: Any = _while_loop if one is None else jax.lax.while_loop
+        end: _Played = loop(goes_on, lambda played: _turn(env, step, played, action), start)
+        return end
+
+    with found.within("step"):
+        given = keys, state, action
+        new_state, outcome = step(*given) if one is None else jax.eval_shape(step, *given)
+        if not _is_in_shape(found, env, state, new_state, outcome, n):
+            return None
+        nothing, never = jnp.zeros(n), dict.fromkeys(EVENTS, jnp.int32(-1))
+        start = _Played(jnp.int32(0), state, obs, jnp.ones(n, bool), nothing, nothing, jnp.max(jnp.abs(obs)), never)
+        run = play if one is None else jax.jit(play)
+        if isinstance(env.action, Continuous):
+            high, width = jnp.full_like(action, env.action.high), env.action.high - env.action.low
+            _clipping(found, env.action.high, run(start, 1, high), run(start, 1, high + 10 * width))
+        played = run(start, horizon, action)
+        if one is not None and not equal(run(start, horizon, action), played):
+            found.problem("step gives something else the second time: it must be a function of its arguments")
+        return played
+    return None
 
 
-def _actions(env: Env, t: int, n: int) -> tuple[Array, Array]:
+def _while_loop(goes_on: Callable[[_Played], Array], turn: Callable[[_Played], _Played], played: _Played) -> _Played:
+    """As `jax.lax.while_loop`, for what cannot be compiled."""
+    while goes_on(played):
+        played = turn(played)
+    return played
+
+
+EVENTS = ("NaN in obs", "NaN in reward", "truncated", "truncated and terminated", "terminated by time")
+
+
+def _turn(env: Env, step: Callable[..., Any], played: _Played, first_action: Array) -> _Played:
+    """All episodes, one step further."""
+    t, alive = played.t, played.alive
+    action, keys = _actions(env, t, len(alive))
+    state, outcome = step(keys, played.state, jnp.where(t == 0, first_action, action))
+    obs, reward = (jnp.asarray(x, jnp.float32) for x in (outcome.obs, outcome.reward))
+    terminated, truncated = (jnp.asarray(x, bool) for x in (outcome.terminated, outcome.truncated))
+    now = (
+        ~jnp.isfinite(obs).all(axis=1),
+        ~jnp.isfinite(reward),
+        truncated,
+        truncated & terminated,
+        terminated & ~truncated & (t == env.max_steps - 1),
+    )
+    seen = {
+        event: jnp.where((played.seen[event] < 0) & jnp.any(alive & happens), t, played.seen[event])
+        for event, happens in zip(EVENTS, now, strict=True)
+    }
+    earned = jnp.where(alive, reward, 0.0)
+    largest = jnp.maximum(played.largest, jnp.max(jnp.where(alive[:, None], jnp.abs(obs), 0.0)))
+    return _Played(
+        t + 1, state, obs, alive & ~(terminated | truncated),
+        played.ret + earned, played.discounted + GAMMA**t * earned, largest, seen,
+    )  # fmt: skip
+
+
+def _actions(env: Env, t: Array, n: int) -> tuple[Array, Array]:
     k_act, k_env = jax.random.split(jax.random.key(t))
     if isinstance(env.action, Continuous):
         action = jax.random.uniform(k_act, (n, env.action.size), minval=env.action.low, maxval=env.action.high)
@@ -258,37 +298,44 @@ def _is_in_shape(found: Findings, env: Env, state: Any, new_state: Any, outcome:
     return can_go_on
 
 
-def _clipping(found: Findings, env: Env, step: Callable[..., Any], keys: Array, state: Any, action: Array) -> None:
+def _clipping(found: Findings, high: float, inside: _Played, outside: _Played) -> None:
     """PPO's actions are normal draws: what lies outside of the bounds must count as the bound."""
-    if isinstance(env.action, Continuous):
-        width = env.action.high - env.action.low
-        high = jnp.full_like(action, env.action.high)
-        inside, outside = step(keys, state, high)[1], step(keys, state, high + 10 * width)[1]
-        if not close((inside.obs, inside.reward), (outside.obs, outside.reward)):
-            found.problem(
-                f"an action beyond {env.action.high:g} has another effect than {env.action.high:g}: the environment "
-                f"must clip to its bounds, with jnp.clip(action, low, high)"
-            )
+    if not close((inside.obs, inside.ret), (outside.obs, outside.ret)):
+        found.problem(
+            f"an action beyond {high:g} has another effect than {high:g}: the environment must clip to its bounds, "
+            f"with jnp.clip(action, low, high)"
+        )
 
 
-def _afterwards(
-    found: Findings, env: Env, space: TaskSpace, alive: Any, ret: Any, discounted: Any, largest: float,
-    ended_by: set[str], horizon: int,
-) -> None:  # fmt: skip
-    if alive.any() and horizon >= env.max_steps:
-        found.problem(f"an episode is longer than max_steps = {env.max_steps}")
-    elif alive.all():
-        found.note(f"no episode ended within {horizon} steps: its end was not checked (max_steps = {env.max_steps})")
-    value_range_findings(found, space.value_range, ret[~alive], discounted[~alive])
-    if largest > LARGE:
-        found.note(f"observations reach {largest:.3g}: the networks take them as they are; scale them to about 1")
-    if "time" in ended_by and not env.truncates:
+def _afterwards(found: Findings, env: Env, space: TaskSpace, played: _Played) -> None:
+    t, alive, seen = int(played.t), np.asarray(played.alive), {event: int(t) for event, t in played.seen.items()}
+    broken = [event for event in ("NaN in obs", "NaN in reward") if seen[event] >= 0]
+    for event in broken:
+        found.problem(f"step {seen[event]}: NaN or infinity in {event.removeprefix('NaN in ')}")
+    if seen["truncated"] >= 0 and not env.truncates:
+        found.problem(f"step {seen['truncated']} was truncated, but the class says truncates = False")
+    if (both := seen["truncated and terminated"]) >= 0:
+        found.note(f"step {both} is terminated and truncated at once: terminated counts, its end is worth nothing more")
+    if alive.any() and t >= env.max_steps and not broken:
+        found.problem(
+            f"an episode is longer than max_steps = {env.max_steps}: its last step must be terminated or truncated"
+        )
+    elif alive.all() and not broken:
+        found.note(f"no episode ended within {t} steps: its end was not checked (max_steps = {env.max_steps})")
+    value_range_findings(
+        found, space.value_range, np.asarray(played.ret)[~alive], np.asarray(played.discounted)[~alive]
+    )
+    if played.largest > LARGE:
+        found.note(
+            f"observations reach {float(played.largest):.3g}: the networks take them as they are; scale them to about 1"
+        )
+    if seen["terminated by time"] >= 0 and not env.truncates:
         found.note(
             f"episodes of max_steps = {env.max_steps} are terminated, not truncated: the student learns that the end "
             f"of time is worth nothing. Right if the task is to be done by then; else set truncated, and "
             f"truncates = True"
         )
-    if env.truncates and not ended_by and not alive.any():
+    if env.truncates and max(seen["truncated"], seen["terminated by time"]) < 0 and not alive.any():
         found.note("truncates = True, but no episode was truncated here: False saves the student work")
 
 
