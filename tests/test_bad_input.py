@@ -561,7 +561,8 @@ def changed(name, change):
 
 
 FILES = [
-    ("manifest.json", changed("version", lambda v: v + 1), "version 2; .* Use the procurl that wrote it"),
+    ("manifest.json", changed("version", lambda v: v + 1), "a newer version of procurl.* of version 2, and this"),
+    ("manifest.json", changed("version", lambda v: v - 1), "version 0; .* Use the procurl that wrote it"),
     ("manifest.json", changed("format", lambda _: "other"), "says format 'other'"),
     ("manifest.json", without("sha256"), "manifest.json is damaged"),
     ("manifest.json", changed("sha256", without("trace.npz")), "lacks trace.npz: it is incomplete"),

@@ -1,6 +1,7 @@
 """Files that earlier versions wrote are read, for ever: see tests/golden/README.md and docs/versioning.md."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -14,10 +15,12 @@ from safetensors import safe_open
 import procurl
 from procurl import cli, failure, state
 from procurl.bench import folder
+from procurl.bench.studies import collect
 from procurl.checkpoint import CHECKPOINT, load_checkpoint
-from procurl.errors import CheckpointError, RunFolderError
+from procurl.errors import NewerFormatError
 from procurl.failure import FAILURE
-from procurl.result import RUN
+from procurl.provenance import rebuilt
+from procurl.result import RUN, remove_result
 
 ACTION = [-0.060429, 0.110801]  # what the golden policy does, when it was written
 GOLDEN = Path(__file__).parent / "golden"
@@ -126,12 +129,106 @@ def test_a_benchmark(capsys):
     assert "1 done" in said and "1 failed" in said and "out of memory" in said
 
 
-def test_a_newer_format_is_refused_by_its_number(tmp_path):
+NEWER = (
+    r"was written by a newer version of procurl \(9\.8\.7\).* of version 99, and this procurl .* Nothing was changed"
+)
+
+
+def of_the_future(path):
+    """A manifest or grid.json of a later format: with more in it, and not as we would write it."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 99, "procurl": "9.8.7", "sha256": "?"}))
+
+
+@pytest.fixture
+def later(tmp_path):
+    """A run whose result a later procurl has written, beside checkpoints that we know."""
     run = shutil.copytree(FIRST / "finished", tmp_path / "run")
-    for path, error, load in [
-        (run / "manifest.json", RunFolderError, lambda: procurl.load_result(run)),
-        (run / "checkpoints/0000000002/manifest.json", CheckpointError, lambda: load_checkpoint(run)),
-    ]:
-        path.write_text(path.read_text().replace('"version": 1', '"version": 99'))
-        with pytest.raises(error, match="99"):
+    row = json.loads((run / "provenance.json").read_text())
+    (run / "provenance.json").write_text(json.dumps({**row, "procurl": "9.8.7"}))
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "version": 99}))
+    return run
+
+
+def contents(folder):
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("resume", ["auto", "extend", "never", 1])
+def test_training_leaves_a_newer_result_alone(later, resume):
+    before = contents(later.parent)
+    config = json.loads((later / "config.json").read_text())
+    env, teacher, student = rebuilt(config)
+    with pytest.raises(NewerFormatError, match=NEWER):
+        procurl.train(env, teacher, student, seeds=config["seeds"], steps=512, out=later, resume=resume)
+    assert contents(later.parent) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["resume RUN --steps 128", "resume RUN --from 1", "evaluate RUN", "plot RUN --out PICTURES", "watch RUN"],
+)
+def test_commands_leave_a_newer_result_alone(later, command, monkeypatch, capsys):
+    for name in ("use_cores", "use_device"):
+        monkeypatch.setattr(procurl.devices, name, lambda *args, **kwargs: None)  # JAX runs already
+    before = contents(later.parent)
+    words = {"RUN": str(later), "PICTURES": str(later / "pictures")}
+    assert cli.main([words.get(word, word) for word in command.split()]) == 1
+    assert re.search(NEWER, capsys.readouterr().err)
+    assert contents(later.parent) == before
+
+
+def test_a_report_says_which_results_are_newer(later, tmp_path, capsys):
+    shutil.copytree(FIRST / "finished", tmp_path / "known")
+    before = contents(later)
+    assert cli.main(["report", str(tmp_path), "--out", str(tmp_path / "report.html")]) == 0
+    assert re.search(NEWER, capsys.readouterr().err)
+    assert contents(later) == before
+
+
+def test_nothing_newer_is_read(later, tmp_path):
+    checkpoint = later / "checkpoints/0000000002"
+    (later / "manifest.json").rename(tmp_path / "manifest.json")
+    of_the_future(checkpoint / "manifest.json")
+    with pytest.raises(NewerFormatError, match=r"newer version of procurl \(0\.1\.0\)"):  # as its run.json says
+        load_checkpoint(later)
+    (tmp_path / "manifest.json").rename(later / "manifest.json")
+    failed = shutil.copytree(FIRST / "failed/failures/seed-1", tmp_path / "seed-1")
+    of_the_future(failed / "manifest.json")
+    for load in (lambda: procurl.load_result(later), lambda: procurl.load_policy(later), lambda: failure.read(failed)):
+        with pytest.raises(NewerFormatError, match=NEWER):
             load()
+
+
+def test_no_newer_state_is_read(tmp_path):
+    path = tmp_path / "state.safetensors"
+    path.write_bytes((FIRST / "state.safetensors").read_bytes().replace(b'"version":"2"', b'"version":"3"'))
+    for load in (lambda: procurl.load_state(path, like=plain_state()), lambda: curriculum().load(path)):
+        with pytest.raises(NewerFormatError, match="a newer version of procurl: it is a procurl-state of version 3"):
+            load()
+
+
+def test_a_newer_benchmark_is_left_alone(later, tmp_path):
+    home = shutil.copytree(FIRST / "grid", tmp_path / "grid")
+    known = folder.GridFolder.load(home)
+    merged = known.merged(known.cells[0].group)
+    shutil.copytree(later, merged)
+    before = contents(home)
+    with pytest.raises(NewerFormatError, match=NEWER):
+        known.prepare()
+    assert contents(home) == before
+    shutil.rmtree(merged)
+    of_the_future(home / "grid.json")
+    before = contents(home)
+    for use in (known.prepare, lambda: folder.GridFolder.load(home), lambda: collect([home])):
+        with pytest.raises(NewerFormatError, match=NEWER):
+            use()
+    assert contents(home) == before
+
+
+def test_nobody_takes_a_newer_result_away(later):
+    shutil.rmtree(later / "checkpoints")
+    before = contents(later)
+    with pytest.raises(NewerFormatError, match=NEWER):
+        remove_result(later)
+    assert contents(later) == before

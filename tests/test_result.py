@@ -138,7 +138,7 @@ def test_damage_is_detected_and_named(folder, name):
 def test_other_formats_and_no_run_are_named(folder, tmp_path):
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_bytes(storage.to_json({**manifest, "version": 99}))
-    with pytest.raises(RunFolderError, match="version 99; this procurl reads 'procurl-run' version 1"):
+    with pytest.raises(RunFolderError, match="procurl-run of version 99, and this procurl"):
         procurl.load_result(folder)
     (folder / "manifest.json").write_text("{")
     with pytest.raises(RunFolderError, match=r"manifest.json is damaged"):

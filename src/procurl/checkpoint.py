@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from procurl import arguments, failure, result, storage
-from procurl.errors import CheckpointError, ConfigError, RunFolderError
+from procurl.errors import CheckpointError, ConfigError, NewerFormatError, RunFolderError
 from procurl.result import Result, steps_per_iteration
 
 if TYPE_CHECKING:
@@ -189,6 +189,7 @@ def open_run(
         yield Nowhere()
         return
     folder = arguments.path("out", path)
+    storage.refuse_newer_folder(folder, result.RUN)
     run = RunFolder(folder, config, save_share)
     if resume == "never" and (aside := move_aside(folder)):
         logger.info("the run that was in %s is now in %s", folder, aside)
@@ -243,6 +244,7 @@ def _to_go_on_with(folder: Path, config: dict[str, Any], resume: Resume) -> Chec
 
 def load_checkpoint(folder: Path, iteration: int | None = None) -> Checkpoint:
     """The latest checkpoint of a run folder, or that of an iteration. A damaged one is named, never taken."""
+    storage.refuse_newer_folder(folder, result.RUN)  # going on would replace its result
     paths = {int(p.name): p for p in checkpoints(folder)}
     if not paths:
         raise CheckpointError(
@@ -256,6 +258,8 @@ def load_checkpoint(folder: Path, iteration: int | None = None) -> Checkpoint:
     path = paths[iteration]
     try:
         return _read(path)
+    except NewerFormatError:
+        raise
     except RunFolderError as error:
         message = f"{error}. Nothing was loaded."
         for earlier in sorted((i for i in paths if i < iteration), reverse=True):

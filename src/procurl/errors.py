@@ -29,6 +29,10 @@ class CheckpointError(RunFolderError):
     """A checkpoint that is damaged, or of something else."""
 
 
+class NewerFormatError(CheckpointError):
+    """A file of a format that only a newer procurl knows: nothing is wrong with it, and it is left alone."""
+
+
 class NonFiniteError(ProcurlError, FloatingPointError):
     """NaN or infinity where a number was needed."""
 

@@ -158,6 +158,7 @@ def reserve(path: str | os.PathLike[str], besides: tuple[str, ...] = ()) -> Path
 
 def remove_result(folder: Path) -> None:
     """Take the files of a result out of a run folder, the manifest first: never does half a result look whole."""
+    storage.refuse_newer_folder(folder, RUN)
     for name in (storage.MANIFEST, *FILES):
         (folder / name).unlink(missing_ok=True)
     failure.remove_all(folder)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from procurl import storage
-from procurl.errors import CheckpointError, ConfigError, RunFolderError
+from procurl.errors import CheckpointError, ConfigError, NewerFormatError, RunFolderError
 
 FORMAT = ("procurl-state", "2")
 BEFORE = ("procurl-state", "1")  # its digest is of the tensors alone, not of the notes; still read
@@ -62,9 +62,12 @@ def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dic
     """The named arrays and the notes of a file, checked against its digest."""
     try:
         content = storage.read(Path(path), named_by_user=True)
-        tensors = storage.from_tensors(content)  # which checks the header, too
         length = int.from_bytes(content[:8], "little")
         metadata = storage.from_json(content[8 : 8 + length]).get("__metadata__", {})
+        storage.refuse_newer(Path(path), metadata, *FORMAT)
+        tensors = storage.from_tensors(content)  # which checks the header, too
+    except NewerFormatError:
+        raise
     except Exception as error:  # the reader's own errors are of many kinds, and all mean this
         raise CheckpointError(f"{path} cannot be read: {error}") from error
     form = metadata.get("format"), metadata.get("version")

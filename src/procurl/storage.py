@@ -12,15 +12,18 @@ import io
 import json
 import math
 import os
+import re
 import stat
 import zipfile
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from procurl.errors import RunFolderError
+from procurl import __version__
+from procurl.errors import NewerFormatError, RunFolderError
 
 MANIFEST = "manifest.json"
 FOR_PEOPLE = (".png", ".pdf", ".gif", ".mp4", ".html", ".md")  # of plot, watch and report
@@ -69,6 +72,7 @@ def _verified(folder: Path, form: Format) -> dict[str, bytes]:
     content = read(folder / MANIFEST, MOST_TEXT)
     try:
         manifest = from_json(content)
+        refuse_newer(folder / MANIFEST, manifest, form.name, form.version)  # its manifests may look different
         if to_json(manifest) != content:  # a manifest has no digest of its own, but only one way to be written
             raise ValueError("not as procurl wrote it")
         name, version, digests = manifest["format"], manifest["version"], dict(manifest["sha256"])
@@ -92,6 +96,44 @@ def _verified(folder: Path, form: Format) -> dict[str, bytes]:
         if hashlib.sha256(contents[file]).hexdigest() != digests[file]:
             raise RunFolderError(f"{folder / file} is damaged: its content does not match {MANIFEST}")
     return contents
+
+
+def refuse_newer_folder(folder: Path, form: Format) -> None:
+    """To be called before anything is written to a folder that may hold something already."""
+    refuse_newer_file(folder / MANIFEST, form.name, form.version)
+
+
+def refuse_newer_file(path: Path, name: str, known: int) -> None:
+    """The same, of a JSON file."""
+    try:
+        says = from_json(read(path, MOST_TEXT))
+    except (RunFolderError, ValueError):
+        return  # it is not there, or damaged: whoever reads it says so
+    refuse_newer(path, says, name, known)
+
+
+def refuse_newer(path: Path, says: Any, name: str, known: int | str) -> None:
+    """An error if a file `says` that it is of a later version of a format than the one that we know."""
+    if not isinstance(says, dict) or says.get("format") != name:
+        return
+    version = str(says.get("version"))
+    if re.fullmatch(r"[0-9]{1,9}", version) and int(version) > int(known):
+        raise NewerFormatError(
+            f"{path} was written by a newer version of procurl{_writer(path, says)}: it is a {name} of version "
+            f"{version}, and this procurl ({__version__}) knows versions up to {known}. Nothing was changed. Update "
+            f"procurl, or choose another folder."
+        )
+
+
+def _writer(path: Path, says: dict[str, Any]) -> str:
+    """Which procurl it was, in brackets, where that is written down: in the file, or in those of its manifest."""
+    version = says.get("procurl")
+    if path.name == MANIFEST:
+        with suppress(Exception):  # in a later format all of this may be different
+            version = from_json(read(path.with_name("run.json"), MOST_TEXT))["log"]["software"]["procurl"]
+        with suppress(Exception):
+            version = from_json(read(path.with_name("provenance.json"), MOST_TEXT))["procurl"]
+    return f" ({version})" if isinstance(version, str) and re.fullmatch(r"[\w.+-]{1,40}", version, re.ASCII) else ""
 
 
 def refuse_others(folder: Path, expected: Iterable[str], strict: bool = True) -> None:

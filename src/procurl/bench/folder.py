@@ -15,15 +15,13 @@ import shutil
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from procurl import __version__, storage
-from procurl.bench.cells import Cell, Group
-from procurl.errors import RunFolderError
+from procurl.bench.cells import Cell, Group, groups_of
+from procurl.errors import NewerFormatError, RunFolderError
+from procurl.result import RUN, Result
 from procurl.terminal import in_one_line
-
-if TYPE_CHECKING:
-    from procurl.result import Result
 
 GRID, STAGING = "grid.json", ".grid.json"
 FORMAT = ("procurl-bench", 1)
@@ -65,6 +63,7 @@ class GridFolder:
 
     def prepare(self) -> None:
         """Make the folders, unless somebody else's things are there."""
+        self._refuse_newer()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             held = sorted(p.name for p in self.path.iterdir())
@@ -79,6 +78,12 @@ class GridFolder:
             if isinstance(error, RunFolderError):
                 raise
             raise RunFolderError(f"cannot use {self.path} for a benchmark: {error.strerror or error}") from error
+
+    def _refuse_newer(self) -> None:
+        """Nothing is replaced that a newer procurl wrote: neither the list of cells nor a result."""
+        storage.refuse_newer_file(self.path / GRID, *FORMAT)
+        for place in (*map(self.cell, self.cells), *map(self.merged, groups_of(self.cells))):
+            storage.refuse_newer_folder(place, RUN)
 
     def save(self) -> None:
         """Write down the states, as a whole or not at all."""
@@ -103,6 +108,7 @@ class GridFolder:
             if not os.path.lexists(path / GRID):
                 raise FileNotFoundError
             row = storage.from_json(storage.read(path / GRID, storage.MOST_TEXT))
+            storage.refuse_newer(path / GRID, row, *FORMAT)
             if (row["format"], row["version"]) != FORMAT:
                 raise ValueError(f"format {row['format']!r} version {row['version']!r}")
             cells = [Cell.from_json(r["cell"]) for r in row["cells"]]
@@ -111,6 +117,8 @@ class GridFolder:
             grid.states = {c: State(**{k: r[k] for k in fields}) for c, r in zip(cells, row["cells"], strict=True)}
             for s in grid.states.values():
                 s.require_kinds()
+        except NewerFormatError:
+            raise
         except (FileNotFoundError, NotADirectoryError):
             raise RunFolderError(f"{path} holds no benchmark: expected a folder that `procurl bench` wrote") from None
         except (ValueError, KeyError, TypeError, OSError) as error:
