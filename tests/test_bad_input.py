@@ -24,7 +24,7 @@ import pytest
 import procurl
 from procurl import cli, storage
 from procurl.config import PPO, SAC, Config
-from procurl.errors import ProcurlError, RunFolderError
+from procurl.errors import ConfigError, ProcurlError, RunFolderError
 from procurl.policy import flatten
 from procurl.provenance import describe
 from procurl.result import RUN, Result
@@ -607,3 +607,36 @@ def test_numbers_of_numpy_and_lists_are_taken_as_pythons():
     assert config == PPO(n_steps=256, batch_size=64, lr=0.5, shared=(8, 4))
     assert json.dumps(dataclasses.asdict(config)) and hash(config)
     assert {type(x) for x in config.shared} == {int} and type(config.lr) is float
+
+
+ENTRIES = {
+    "make": lambda w: procurl.make("maze-plane"),
+    "task_space": lambda w: own_space(),
+    "train": lambda w: procurl.train(w.env, w.iid, steps=64),
+    "evaluate": lambda w: procurl.evaluate(w.env, {"policy": []}, w.space.held_out, jax.random.key(0)),
+    "Curriculum": lambda w: procurl.Curriculum(w.iid),
+    "check_space": lambda w: procurl.check_space(w.space),
+    "check_env": lambda w: procurl.check_env(w.env, w.space),
+    "check_teacher": lambda w: procurl.check_teacher(w.iid),
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_64_bits_are_refused_by_name(entry, world):
+    """Deeper inside they end in a TypeError of a loop, or in another curriculum."""
+    with (
+        jax.enable_x64(True),
+        pytest.raises(ConfigError, match=r"jax_enable_x64 is on \(set by the program\).* expected 32.* Unset JAX_EN"),
+    ):
+        ENTRIES[entry](world)
+
+
+@pytest.mark.parametrize("command", ["train point-mass-1t --steps 64 --device cpu --out run", "check mine.py:space"])
+def test_64_bits_are_refused_on_the_command_line(command, tmp_path):
+    (tmp_path / "mine.py").write_text("import procurl\n\nspace = procurl.make('point-mass-1t')[1]\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "procurl.cli", *command.split()],
+        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "JAX_ENABLE_X64": "true"},
+    )  # fmt: skip
+    assert done.returncode == 1 and "jax_enable_x64 is on (JAX_ENABLE_X64=true in the environment)" in done.stderr
+    assert not (tmp_path / "run").exists()

@@ -16,6 +16,7 @@ from procurl.config import Config
 from procurl.contracts.env import env_findings
 from procurl.contracts.space import MOST_TASKS, basic_findings, space_findings
 from procurl.contracts.teacher import CRITICS, imagined_episodes, teacher_findings
+from procurl.devices import require_32_bits
 from procurl.errors import ConfigError, ProcurlError, SpaceError
 from procurl.types import Env, HostEnv, TaskSpace, Teacher
 
@@ -40,11 +41,13 @@ def require_kinds(env: Any, teacher: Any, config: Any, callback: Any = None) -> 
 
 
 def require_env(env: Any) -> None:
+    require_32_bits()
     if isinstance(env, type) or not (isinstance(env, HostEnv) or (hasattr(env, "reset") and hasattr(env, "step"))):
         raise ConfigError(f"env = {env!r}: expected an environment, e.g. the first of procurl.make(NAME)")
 
 
 def require_teacher(teacher: Any) -> None:
+    require_32_bits()
     methods = all(hasattr(teacher, name) for name in ("init", "propose", "observe"))
     if isinstance(teacher, type) or not methods or not isinstance(getattr(teacher, "space", None), TaskSpace):
         raise ConfigError(f"teacher = {teacher!r}: expected a teacher, e.g. procurl.make_teacher(NAME, space)")
@@ -79,6 +82,7 @@ def check_space(space: TaskSpace) -> tuple[str, ...]:
 
 
 def _require_kind(space: TaskSpace) -> None:
+    require_32_bits()
     if not isinstance(space, TaskSpace):
         raise ConfigError(f"space = {space!r}: expected a task space, of procurl.make(NAME) or procurl.task_space(...)")
 

@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 from pathlib import Path
+from typing import Any
 
 from procurl.arguments import whole
 from procurl.errors import ConfigError
@@ -86,6 +87,21 @@ def require_device(device: str | None) -> None:
         raise ConfigError(f"JAX finds no device to compute on: {str(error).splitlines()[0]}") from error
     if device == "gpu" and found != "gpu":
         raise ConfigError(f"device = 'gpu': JAX finds a {found} alone; install a JAX for CUDA, or leave the device out")
+
+
+def require_32_bits() -> None:
+    """Refuse JAX's 64 bits: random numbers of that width are others, and the loops would change type on the way."""
+    import jax
+
+    config: Any = jax.config
+    if config.jax_enable_x64:
+        given = os.environ.get("JAX_ENABLE_X64")
+        where = "set by the program" if given is None else f"JAX_ENABLE_X64={given} in the environment"
+        raise ConfigError(
+            f"jax_enable_x64 is on ({where}): JAX computes in 64 bits; expected 32, in which procurl computes. Unset "
+            f"JAX_ENABLE_X64, or call jax.config.update('jax_enable_x64', False) first; code of your own that needs 64 "
+            f"bits can have them within `with jax.enable_x64(True):`"
+        )
 
 
 def available_cores() -> int:

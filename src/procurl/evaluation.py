@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from procurl.arguments import whole
+from procurl.devices import require_32_bits
 from procurl.errors import ConfigError
 from procurl.students import nets
 from procurl.students.nets import Params
@@ -41,6 +42,7 @@ def evaluate(
 
     `fresh_seeds`: every episode is a new instance of its task's context, where the setting plays it so.
     """
+    require_32_bits()
     if not isinstance(tasks, Task):
         raise ConfigError(f"tasks = {tasks!r}: expected a procurl.Task of many, e.g. space.held_out")
     if not isinstance(params, dict) or "policy" not in params:

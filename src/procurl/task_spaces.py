@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from procurl.arguments import LARGEST, whole
 from procurl.check import MOST_TASKS, require_space
+from procurl.devices import require_32_bits
 from procurl.errors import SpaceError, unknown_name
 from procurl.targets import Blend, Point, Samples
 from procurl.types import TargetDistribution, Task, TaskSpace, random_seeds
@@ -65,6 +66,7 @@ def task_space(
         seed: of all draws.
         name: for messages and records.
     """
+    require_32_bits()
     bounds = [_bound(what, given) for what, given in (("low", low), ("high", high))]
     if isinstance(names, str):
         raise SpaceError(f"names = {names!r}: expected a list of names, one per dimension")

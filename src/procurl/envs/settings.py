@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from procurl.config import checked_fields
+from procurl.devices import require_32_bits
 from procurl.envs import maze, minigrid, point_mass
 from procurl.envs.bipedal.space import BoxWalker, bipedal_space
 from procurl.errors import unknown_name
@@ -31,5 +32,6 @@ def make(name: str, **env_fields: Any) -> tuple[Any, TaskSpace]:
     if name not in SETTINGS:
         raise unknown_name("setting", name, SETTINGS)
     env_class, build_space = SETTINGS[name]
+    require_32_bits()
     checked_fields(env_class, env_fields)
     return env_class(**env_fields), dataclasses.replace(build_space(), name=name)
