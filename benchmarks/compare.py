@@ -25,7 +25,7 @@ import numpy as np
 
 import procurl
 from procurl import presets
-from procurl.bench.stats import bootstrap_difference, mean_and_error
+from procurl.bench.stats import bootstrap_difference, mean_and_error, with_error
 from procurl.cli import step_count
 from procurl.result import Result, load_result, steps_per_iteration
 
@@ -192,7 +192,7 @@ def small_trace(result: Result) -> dict[str, np.ndarray]:
 
 
 def line(row: dict) -> str:
-    return f"{row['mean'][-1]:.3f} +- {row['standard_error'][-1]:.3f} in {row['wall_seconds']:.0f} s"
+    return f"{with_error(row['mean'][-1], row['standard_error'][-1])} in {row['wall_seconds']:.0f} s"
 
 
 def ours(summary: dict) -> str:
@@ -214,8 +214,8 @@ def table(summary: dict) -> str:
     rows = []
     for name, r in sorted(summary["teachers"].items(), key=lambda item: -item[1]["mean"][-1]):
         gap = f"[{lead[name][0]:+.3f}, {lead[name][1]:+.3f}]" if name in lead else ""
-        final = f"{r['mean'][-1]:.3f} +- {r['standard_error'][-1]:.3f}"
-        rows.append([name, final, gap, f"{r['area'][0]:.3f} +- {r['area'][1]:.3f}"])
+        final = with_error(r["mean"][-1], r["standard_error"][-1])
+        rows.append([name, final, gap, with_error(*r["area"])])
     head = ["teacher", "final return", f"lead of {ours(summary)}, 95 %", "mean over training"]
     where = ", ".join(sorted(set(summary["provenance"]["devices"])))
     title = (

@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 
 import procurl
-from procurl.bench.stats import mean_and_error
+from procurl.bench.stats import mean_and_error, with_error
 from procurl.cli import seed_range, step_count
 
 VARIANTS = {
@@ -37,7 +37,7 @@ def main() -> None:
         result = procurl.train(env, teacher, config, seeds=args.seeds, steps=args.steps)
         mean, error = mean_and_error(result.ret)
         curve = mean[:: max(1, len(mean) // 8)].round(3)
-        print(f"{args.setting} {name:12} {mean[-1]:.3f} +- {error[-1]:.3f}  over training {curve}", flush=True)
+        print(f"{args.setting} {name:12} {with_error(mean[-1], error[-1])}  over training {curve}", flush=True)
 
 
 if __name__ == "__main__":

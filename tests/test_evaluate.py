@@ -1,11 +1,17 @@
 """Evaluation against a replay one episode at a time."""
 
+import dataclasses
+from argparse import Namespace
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import procurl
+from procurl import cli
+from procurl.bench import tables
 from procurl.evaluation import evaluate
 from procurl.students import nets
 
@@ -60,3 +66,18 @@ def test_fresh_seeds_vary_the_start_of_the_maze(fresh):
     scores = evaluate(env, params, tasks, jax.random.key(0), episodes=20, deterministic=True, fresh_seeds=fresh)
     varies = (np.asarray(scores.length) % 1 != 0).any()
     assert varies == fresh
+
+
+def test_a_single_seed_has_no_error(capsys):
+    """Neither NaN nor a plus and minus before nothing: the mean alone."""
+    two = procurl.load_result(Path(__file__).parent / "golden/0.1.0/finished")
+    one = dataclasses.replace(
+        two, seeds=two.seeds[:1], task_ret=two.task_ret[:1], task_success=two.task_success[:1],
+        trace={k: v[:1] for k, v in two.trace.items()}, params={k: v[:1] for k, v in two.params.items()},
+    )  # fmt: skip
+    for result, has_error in ((one, False), (two, True)):
+        plan = {"out": None, "seeds": result.seeds}
+        cli.train_with_progress("tiny", Namespace(quiet=True, log=None), lambda result=result, **_: result, **plan)
+        said = [capsys.readouterr().out, tables.comparison({"iid": result}), tables.evaluate_run(result, 1, False)]
+        assert [("+-" in text, "nan" in text) for text in said] == [(has_error, False)] * 3
+    assert "IID, 2 seeds, 1 episodes per task" in said[2] and "(standard error over seeds)" in said[2]

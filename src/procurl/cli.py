@@ -310,7 +310,7 @@ def run_resume(args: argparse.Namespace) -> int:
 
 def train_with_progress(title: str, args: argparse.Namespace, train: Callable[..., Any], **plan: Any) -> int:
     """Train, show how it goes, log it, and say how it ended."""
-    from procurl.bench.stats import mean_and_error
+    from procurl.bench.stats import mean_and_error, with_error
     from procurl.integrations.tracking import together
     from procurl.progress import ProgressLine
 
@@ -327,7 +327,7 @@ def train_with_progress(title: str, args: argparse.Namespace, train: Callable[..
     sound = result.ret[~result.failed, -1]
     mean, error = mean_and_error(sound)
     of = f" ({len(sound)} of {len(result.seeds)} seeds)" if result.failures else ""
-    print(f"{title}: return on the target {mean:.3f} +- {error:.3f} after {result.steps[-1]:,} steps{of}")
+    print(f"{title}: return on the target {with_error(mean, error)} after {result.steps[-1]:,} steps{of}")
     if out:
         print(f"saved to {out}")
     for failure in result.failures:

@@ -73,6 +73,11 @@ def mean_and_error(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.mean(x, axis=0), error
 
 
+def with_error(mean: Any, error: Any) -> str:
+    """In words of a table; the mean alone where there is no error, as with a single seed."""
+    return f"{mean:.3f} +- {error:.3f}" if np.isfinite(error) else f"{mean:.3f}"
+
+
 def iqm(x: np.ndarray) -> Any:
     """Interquartile mean over the first axis: the mean without the lowest and the highest quarter.
 

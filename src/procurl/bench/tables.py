@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from procurl.arguments import whole
-from procurl.bench.stats import mean_and_error
+from procurl.bench.stats import mean_and_error, with_error
 from procurl.errors import ConfigError, RunFolderError
 from procurl.evaluation import Scores, evaluate
 from procurl.policy import actors, unflatten
@@ -49,17 +49,18 @@ def evaluate_run(result: Result, episodes: int, deterministic: bool) -> str:
 
     ret = np.asarray(scores.ret)  # f32[S, H]
     mean, error = mean_and_error(ret)
+    shown = (mean, error) if len(ret) > 1 else (mean,)
     names = [in_one_line(name) for name in result.config["space"]["names"]]
     rows = [
-        [*(f"{c:.3f}" for c in distinct[i]), f"{mean[i]:.3f}", f"{error[i]:.3f}"]
-        for i in np.argsort(mean, kind="stable")
+        [*(f"{c:.3f}" for c in distinct[i]), *(f"{x[i]:.3f}" for x in shown)] for i in np.argsort(mean, kind="stable")
     ]
     overall, overall_error = mean_and_error(ret.mean(axis=1))
     kind = "deterministic" if deterministic else "stochastic"
+    seeds, over_seeds = ("1 seed", "") if len(ret) == 1 else (f"{len(ret)} seeds", " (standard error over seeds)")
     return (
-        f"{in_one_line(result.label)}, {len(ret)} seeds, {episodes} episodes per task, {kind} policy\n"
-        + text_table([*names, "return", "+-"], rows)
-        + f"\nmean over tasks: {overall:.3f} +- {overall_error:.3f} (standard error over seeds){left_out}"
+        f"{in_one_line(result.label)}, {seeds}, {episodes} episodes per task, {kind} policy\n"
+        + text_table([*names, *("return", "+-")[: len(shown)]], rows)
+        + f"\nmean over tasks: {with_error(overall, overall_error)}{over_seeds}{left_out}"
     )
 
 
@@ -101,7 +102,7 @@ def comparison(results: dict[str, Result]) -> str:
         mean, error = mean_and_error(sound[:, -1])
         area, area_error = mean_and_error(sound.mean(axis=1))
         name += f" ({result.failed.sum()} of {len(result.seeds)} seeds failed)" if result.failed.any() else ""
-        rows.append((float(mean), [name, f"{mean:.3f} +- {error:.3f}", f"{area:.3f} +- {area_error:.3f}"]))
+        rows.append((float(mean), [name, with_error(mean, error), with_error(area, area_error)]))
     ordered = [row for _, row in sorted(rows, key=lambda r: -r[0])]
     return text_table(["teacher", "final return", "mean over training"], ordered)
 

@@ -239,7 +239,7 @@
     return [
       { key: "label", head: "Strategy", of: (s) => s.label, cell: (s) => [swatch(s), ` ${s.label}`] },
       { key: "seeds", head: "Seeds", of: (s) => s.summary.n_seeds - s.summary.n_failed, cell: (s) => [count(s.summary.n_seeds - s.summary.n_failed), ...(s.summary.n_failed ? [small(`${s.summary.n_failed} failed`)] : []), small(`${steps(s.steps.at(-1))} steps`)] },
-      { key: "mean", head: "Final return", best: true, of: (s) => s.summary.mean, cell: (s) => [`${fixed(s.summary.mean)} ± ${fixed(s.summary.error)}`, small(interval(s.summary.mean_interval))] },
+      { key: "mean", head: "Final return", best: true, of: (s) => s.summary.mean, cell: (s) => [known(s.summary.error) ? `${fixed(s.summary.mean)} ± ${fixed(s.summary.error)}` : fixed(s.summary.mean), small(interval(s.summary.mean_interval))] },
       { key: "iqm", head: "IQM", best: true, of: (s) => s.summary.iqm, cell: (s) => [fixed(s.summary.iqm), small(interval(s.summary.iqm_interval))] },
       { key: "area", head: "Mean over training", best: true, of: (s) => s.summary.area, cell: (s) => [fixed(s.summary.area), small(known(s.summary.area_error) ? `± ${fixed(s.summary.area_error)}` : "no error")] },
       { key: "success", head: "Success", best: true, of: (s) => s.success, cell: (s) => [percent(s.success, 1)] },
