@@ -251,6 +251,28 @@ def test_results_of_a_page_are_recorded_ones(page):
     assert numbers and [x for x in numbers if x not in recorded] == []
 
 
+def test_speeds_are_those_of_the_page_about_performance():
+    """Of Point Mass, its first column; the README and the answers to questions repeat them."""
+    measured = (DOCS / "performance.md").read_text()
+    rates, times = measured.split("| steps per second |")[1].split(
+        "| one seed on one core is so many times as fast as |"
+    )
+
+    def of(table, row):
+        return re.search(rf"^\| {re.escape(row)} \| ([\d,]+) \|", table, re.MULTILINE)[1]
+
+    naive, side_by_side = "SB3, 1 environment, naive teacher", "SB3, 16 environments"
+    readme = (ROOT / "README.md").read_text()
+    for row, there in (
+        (f"procurl, one core | {of(rates, 'procurl, one seed, one core')} |", readme),
+        (f"procurl, two cores, 8 seeds | {of(rates, 'procurl, 8 seeds, two cores')} |", readme),
+        (f"the same core | {of(rates, side_by_side)} | {of(times, side_by_side)} times slower |", readme),
+        (f"the released code | {of(rates, naive)} | {of(times, naive)} times slower |", readme),
+        (f"[{of(times, side_by_side)} times as fast as Stable-Baselines3](perf", (DOCS / "faq.md").read_text()),
+    ):
+        assert row in there, row
+
+
 def test_columns_and_sections_of_a_report_have_these_names():
     text = (DOCS / "reading-a-report.md").read_text()
     page = "".join((ROOT / "src/procurl/bench/page" / name).read_text() for name in ("page.js", "template.html"))
