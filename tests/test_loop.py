@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ import pytest
 import procurl
 from procurl import loop
 from procurl.config import PPO, Config
-from procurl.engine import block_size
+from procurl.engine import Engine, block_size
 from procurl.envs.point_mass import PointMass
 from procurl.errors import ConfigError, NonFiniteError, SpaceError
 from procurl.students import nets, rollout
@@ -166,6 +167,24 @@ def test_the_teacher_can_watch_after_the_update():
     before, after = run(), run(config=dataclasses.replace(SMALL, watch_after_update=True))
     np.testing.assert_array_equal(before.trace["task_row"][:, :2], after.trace["task_row"][:, :2])
     assert not np.array_equal(before.params["policy.0.w"], after.params["policy.0.w"])
+
+
+def test_only_the_caller_traces(monkeypatch):
+    """JAX's caches do not bear a second thread that traces: it adds to a dictionary that `jax.clear_caches` reads."""
+    traced, compiled, step = [], [], PointMass.step
+
+    def watched(self, *args):
+        traced.append(threading.current_thread())
+        return step(self, *args)
+
+    monkeypatch.setattr(PointMass, "step", watched)
+    monkeypatch.setattr(jax.stages.Lowered, "compile", lambda self: compiled.append(threading.current_thread()))
+    env, space = small_setting()
+    config = dataclasses.replace(SMALL, evaluate_every=999)  # of nobody else: nothing of it is traced yet
+    engine = Engine(env, procurl.make_teacher("iid", space), config, (0, 1))
+    engine.close()
+    assert set(traced) == {threading.main_thread()}
+    assert len(compiled) == 1 and compiled[0] is not threading.main_thread() and not compiled[0].is_alive()
 
 
 class TestEpisodes:
