@@ -218,7 +218,7 @@ def _play(found: Findings, env: Env, tasks: Task, state: Any, obs: Array, steps:
             return None
         nothing, never = jnp.zeros(n), dict.fromkeys(EVENTS, jnp.int32(-1))
         start = _Played(jnp.int32(0), state, obs, jnp.ones(n, bool), nothing, nothing, jnp.max(jnp.abs(obs)), never)
-        run = play if one is None else jax.jit(play)
+        run = play if one is None else jit(play)
         if isinstance(env.action, Continuous):
             high, width = jnp.full_like(action, env.action.high), env.action.high - env.action.low
             _clipping(found, env.action.high, run(start, 1, high), run(start, 1, high + 10 * width))

@@ -124,7 +124,7 @@ def _observe(found: Findings, teacher: Teacher, state: Any, key: Array, propose:
         first, lambda t, s, k, e, c: t.observe(s, k, e, c), teacher, state, key, played, CRITICS["mixed"]
     ):
         found.problem("observe gives another state for the same state, key and episodes")
-    after = jax.eval_shape(observe, teacher, state, key, played, CRITICS["mixed"])
+    after = observe.eval_shape(teacher, state, key, played, CRITICS["mixed"])
     note_weak_types(found, ("init", "observe"), state, after)
     for what, episodes in odd_records(played).items():
         watched = state
