@@ -276,7 +276,8 @@ def _actions(env: Env, t: Array, n: int) -> tuple[Array, Array]:
 
 def _is_in_shape(found: Findings, env: Env, state: Any, new_state: Any, outcome: Any, n: int) -> bool:
     if not isinstance(outcome, Step):
-        found.problem(f"step returns {type(outcome).__name__} as its second part: expected a procurl.Step")
+        what = "an array" if hasattr(outcome, "shape") else type(outcome).__name__
+        found.problem(f"step returns {what} as its second part: expected a procurl.Step")
         return False
     can_go_on = True
     difference = differing_leaves(state, new_state)

@@ -139,7 +139,7 @@ def note_weak_types(found: Findings, names: tuple[str, str], first: Any, later: 
             number = f"jnp.{x.dtype}"
             found.note(
                 f"{leaf} is weakly typed in {whose} state{strong}: it is made of Python numbers alone, and JAX treats "
-                f"that as a type of its own, so that the whole iteration is compiled twice. Give it its type: "
+                f"that as a type of its own: whatever takes the state is compiled a second time. Give it its type: "
                 f"{number}(x), jnp.full(n, x, {number}), or x.astype({number})"
             )
 
