@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -48,3 +50,29 @@ def test_too_late_for_other_cores():
 
     with pytest.raises(ConfigError, match="first line of the script"):
         use_cores(2)
+
+
+# XLA evaluates the sums of a constant as it compiles. That takes seconds, after one of which it logs a complaint.
+SLOW_TO_COMPILE = """
+import numpy as np
+from procurl.devices import use_device
+
+use_device("cpu")
+import jax
+
+numbers = np.arange(250_000, dtype=np.float32)
+total = jax.jit(lambda: jax.lax.reduce_window(numbers, 0.0, jax.lax.add, (16,), (1,), "SAME"))
+print(float(total()[7]))
+"""
+
+
+@pytest.mark.parametrize(("level", "complains"), [(None, False), ("0", True)])
+def test_a_command_does_not_show_that_xla_compiles_slowly(level, complains):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_CPP", "JAX_COMPILATION_CACHE"))}
+    if level is not None:  # the user's own choice stays
+        environment["TF_CPP_MIN_LOG_LEVEL"] = level
+    done = subprocess.run(
+        [sys.executable, "-c", SLOW_TO_COMPILE], capture_output=True, text=True, timeout=300, env=environment
+    )
+    assert done.stdout == f"{sum(range(16)):.1f}\n", done.stderr
+    assert ("slow_operation_alarm" in done.stderr) == complains and (complains or not done.stderr)

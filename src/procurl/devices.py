@@ -40,8 +40,13 @@ def use_cores(cores: int | None = None, device: str | None = None) -> None:
 
 
 def use_device(device: str | None, cores: int | None = None) -> None:
-    """`use_cores`, and make sure of a GPU that was asked for."""
+    """For commands: `use_cores`, without XLA's remarks, and make sure of a GPU that was asked for.
+
+    XLA logs that it compiles slowly as an error, which on a busy machine says nothing about the program. Its failures
+    reach Python as exceptions, and a crash is still reported. TF_CPP_MIN_LOG_LEVEL=0 brings everything back.
+    """
     use_cores(cores, device=device)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     require_device(device)
 
 
