@@ -6,10 +6,15 @@ may a script, in its first lines.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import platform
+import re
 import sys
+import warnings
+import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +62,7 @@ def keep_programs() -> None:
     made for one. JAX_COMPILATION_CACHE_DIR names another folder; empty, it turns this off.
     """
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # dozens of small programs add up
+    drop_cut_programs()
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -66,6 +72,52 @@ def keep_programs() -> None:
     except OSError:
         return  # a home that cannot be written to: every run compiles for itself
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+
+
+UNREADABLE = "Error reading persistent compilation cache entry for '"  # JAX's warning; the program's name follows
+
+
+def drop_cut_programs() -> None:
+    """From now on, a kept program that JAX cannot read makes way for a new one.
+
+    A kill or a full disk may cut the file that JAX is writing. JAX then warns, compiles, and leaves the file as it is,
+    so that every later run would compile again. The warning comes before the new program is written: that is the
+    moment to remove what is cut.
+    """
+    show = warnings.showwarning
+
+    def drop(message: Warning | str, *details: Any, **more: Any) -> None:
+        found = re.match(f"{UNREADABLE}(.+?)'", str(message))
+        cut = [entry for entry in _kept(found[1]) if _is_cut(entry)] if found else []
+        for entry in cut:
+            with suppress(OSError):  # another process was faster, or the folder is read-only
+                entry.unlink()
+        if not cut:
+            show(message, *details, **more)
+
+    warnings.filterwarnings("always", UNREADABLE)
+    warnings.showwarning = drop
+
+
+def _kept(program: str) -> list[Path]:
+    """The files of all kept programs of one name: they differ in shapes, options and devices."""
+    import jax
+
+    config: Any = jax.config
+    return list(Path(config.jax_compilation_cache_dir).glob(f"{glob.escape(program)}-*-cache"))
+
+
+def _is_cut(entry: Path) -> bool:
+    """Whether a kept program cannot be unpacked.
+
+    With zstandard installed JAX packs otherwise and all count as cut: programs of one name are then compiled again.
+    """
+    try:
+        return not zlib.decompress(entry.read_bytes())
+    except zlib.error:
+        return True
+    except OSError:
+        return False
 
 
 def _processor() -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from procurl.bench.cells import Cell, built
-from procurl.devices import use_device
+from procurl.devices import drop_cut_programs, use_device
 from procurl.errors import ProcurlError
 
 
@@ -55,6 +55,7 @@ def main() -> int:
     say = _channel()
     _end_with_parent()
     job = Job.from_json(sys.argv[1])
+    drop_cut_programs()
     try:
         use_device(job.device, cores=1)
         _train(job, say)
