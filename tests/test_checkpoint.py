@@ -32,14 +32,11 @@ def cut_after(monkeypatch, iterations):
     class Cut(interrupt.Interruptible):
         left = iterations
 
-        @property
-        def requested(self):  # the loop asks after every iteration
-            self.left -= 1
-            return self.left <= 0
-
-        @requested.setter
-        def requested(self, value):
-            pass
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value)
+            if name == "unsaved" and value:  # the loop says so after every iteration
+                self.left -= 1
+                self.requested = self.left <= 0
 
     monkeypatch.setattr(interrupt, "Interruptible", Cut)
 

@@ -312,6 +312,7 @@ def train_with_progress(title: str, args: argparse.Namespace, train: Callable[..
     """Train, show how it goes, log it, and say how it ended."""
     from procurl.bench.stats import mean_and_error, with_error
     from procurl.integrations.tracking import together
+    from procurl.interrupt import leave
     from procurl.progress import ProgressLine
 
     out = plan["out"]
@@ -323,7 +324,7 @@ def train_with_progress(title: str, args: argparse.Namespace, train: Callable[..
     except (KeyboardInterrupt, SystemExit) as cut:
         kept = f"; what was done is in {out}: the same command goes on" if out else " (nothing was saved: no --out)"
         print(f"procurl: interrupted{kept}", file=sys.stderr)
-        return 130 if isinstance(cut, KeyboardInterrupt) else int(cut.code or 0)
+        return leave(130 if isinstance(cut, KeyboardInterrupt) else int(cut.code or 0))
     sound = result.ret[~result.failed, -1]
     mean, error = mean_and_error(sound)
     of = f" ({len(sound)} of {len(result.seeds)} seeds)" if result.failures else ""

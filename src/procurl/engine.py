@@ -7,11 +7,11 @@ company.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache, wraps
+from threading import Thread
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +24,7 @@ from procurl import loop
 from procurl.check import imagined_episodes
 from procurl.config import Config
 from procurl.evaluation import Scores, evaluate
+from procurl.interrupt import start_compiler, wait_for
 from procurl.loop import Carry
 from procurl.programs import Program, jit, kind
 from procurl.record import Trace
@@ -97,6 +98,43 @@ def block_size(n: int) -> int:
     return next(size for size in (4, 3, 2, 5, 7, n) if n % size == 0)
 
 
+class Jitted:
+    """A jitted function that is compiled in a thread of its own: signals are heard meanwhile (see `interrupt.py`)."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self._compiler: Thread | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        self.compile(*args)
+        return self._run(*args)
+
+    def eval_shape(self, *args: Any) -> Any:
+        return self._run.eval_shape(*args)
+
+    def compile(self, *args: Any) -> None:
+        """For arguments like these, unless that was done before."""
+        self.prepare(*args)
+        if self._compiler is not None:
+            wait_for(self._compiler)
+
+    def prepare(self, *args: Any) -> None:
+        """Begin to compile. Arguments may be shapes.
+
+        The caller traces: two threads that trace at a time have been seen to mix up what they trace (jax 0.8.0).
+        """
+        if self._compiler is not None or any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(args)):
+            return
+        with suppress(Exception):  # whatever is wrong will be said by the call itself
+            traced = self._run.lower(*args)
+
+            def compile_it() -> None:
+                with suppress(Exception):  # as above
+                    traced.compile()
+
+            self._compiler = start_compiler(compile_it)
+
+
 class Engine:
     """begin -> iterate, iterate, ... with `evaluate` at any time."""
 
@@ -105,35 +143,22 @@ class Engine:
         self.keys = self.seeds.keys
         # Environment, teacher and pool travel as arguments: as constants they would be compiled in.
         self.world = self.seeds.share((env, teacher))
-        self._programs = _programs(config, self.seeds.mesh, kind(self.world))
-        self._compiling = threading.Thread(target=self._iteration_compiler())
-        self._compiling.start()
+        self._programs = Programs(*map(Jitted, _programs(config, self.seeds.mesh, kind(self.world))))
+        self._prepare_iteration()
 
-    def _iteration_compiler(self) -> Callable[[], None]:
-        """Compiles the program that takes longest, while those for the first state and its evaluation are made and run.
-
-        It is traced before: two threads that trace at a time have been seen to mix up what they trace (jax 0.8.0).
-        """
-        try:
+    def _prepare_iteration(self) -> None:
+        """Compile the program that takes longest, while the first state is made and evaluated."""
+        with suppress(Exception):  # whatever is wrong will be said by `iterate`, to those who called it
             begun = self._programs.begin.eval_shape(self.keys, None, 0, self.world)
             spread = NamedSharding(self.seeds.mesh, PER_SEED)
             carry = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=spread), begun)
-            traced = self._programs.iterate.lower(self.keys, carry, 0, self.world)
-        except Exception:  # whatever is wrong will be said by `iterate`, to those who called it
-            return lambda: None
-
-        def compile_it() -> None:
-            with suppress(Exception):  # as above
-                traced.compile()
-
-        return compile_it
+            self._programs.iterate.prepare(self.keys, carry, 0, self.world)
 
     def begin(self) -> Carry:
         return self._programs.begin(self.keys, None, 0, self.world)
 
     def iterate(self, carry: Carry, t: int) -> tuple[Carry, Trace]:
         """Iteration number t. The carry that goes in must not be used again."""
-        self._compiling.join()
         return self._programs.iterate(self.keys, carry, t, self.world)
 
     def evaluate(self, carry: Carry, t: int) -> Scores:
@@ -155,10 +180,13 @@ class Engine:
     def restored(self, tensors: dict[str, np.ndarray], where: str) -> Carry:
         """The inverse of `saved`; `where` they come from is named if they do not fit."""
         begun = self._programs.begin.eval_shape(self.keys, None, 0, self.world)
-        return self.seeds.put(arranged(tensors, self.seeds.shapes(begun), where))
+        carry = self.seeds.put(arranged(tensors, self.seeds.shapes(begun), where))
+        # Before the first iteration, as in a new run: while there is nothing to save, a signal need not wait for it.
+        self._programs.score.compile(self.keys, carry.student.params, 0, self.world)
+        return carry
 
     def close(self) -> None:
-        self._compiling.join()
+        """Nothing to give back."""
 
 
 def fastest(run: Callable[[], Any], repeats: int) -> float:
@@ -174,10 +202,10 @@ def fastest(run: Callable[[], Any], repeats: int) -> float:
 class Programs(NamedTuple):
     """Compiled functions (keys, per-seed tree, t, (env, teacher)) -> per-seed tree."""
 
-    begin: Program  # -> Carry
-    iterate: Program  # -> (Carry, Trace)
-    score: Program  # -> Scores
-    only_teach: Program
+    begin: Any  # (...) -> Carry
+    iterate: Any  # (...) -> (Carry, Trace)
+    score: Any  # (...) -> Scores
+    only_teach: Any
 
 
 @lru_cache(maxsize=8)

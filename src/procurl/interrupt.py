@@ -1,20 +1,33 @@
-"""Ctrl-C and SIGTERM without losing anything: the first one is a request that the loop reads between two iterations."""
+"""Ctrl-C and SIGTERM without losing anything: the first one is a request that the loop reads between two iterations.
+
+The compiler is outside of Python, for half a minute where a machine is busy, and in the main thread it would hold up
+every signal. So it works in a thread, and whoever waits for it stops waiting on a request, as long as the run has
+nothing to save.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # a user's, and a cluster's before it kills
+COMPILER = "procurl's compiler"  # name of the threads
 
 
 class Interruptible:
     """While entered, the first signal sets `requested`; a second one ends the program at once."""
 
+    current: Interruptible | None = None  # the one that listens to the signals of this process
+
     def __init__(self) -> None:
         self.requested = False
+        self.unsaved = False  # set by the loop once there is something to save, for which even the compiler is awaited
         self._number = signal.SIGINT
         self._previous: dict[signal.Signals, Any] = {}
 
@@ -22,9 +35,12 @@ class Interruptible:
         # Python delivers signals to the main thread only; elsewhere they are somebody else's business.
         if threading.current_thread() is threading.main_thread():
             self._previous = {number: signal.signal(number, self._request) for number in SIGNALS}
+            self._outer, Interruptible.current = Interruptible.current, self
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self._previous:
+            Interruptible.current = self._outer
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
@@ -32,8 +48,46 @@ class Interruptible:
         """What the signal would have raised by itself."""
         return KeyboardInterrupt() if self._number == signal.SIGINT else SystemExit(128 + self._number)
 
+    @contextmanager
+    def dispensable(self) -> Iterator[None]:
+        """For work that is given up on a request while its program is compiled; the loop then ends as always."""
+        self.unsaved, before = False, self.unsaved
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit):
+            if not self.requested:
+                raise
+        finally:
+            self.unsaved = before
+
     def _request(self, number: int, frame: FrameType | None) -> None:
         self._number = signal.Signals(number)
         if self.requested:
             raise self.error()
         self.requested = True
+
+
+def start_compiler(work: Callable[[], None]) -> threading.Thread:
+    """Not a daemon: Python's exit must wait for it, or tear down what it works with."""
+    thread = threading.Thread(target=work, name=COMPILER)
+    thread.start()
+    return thread
+
+
+def wait_for(compiler: threading.Thread) -> None:
+    """Until it is done, or a signal ends the run: then it is left behind."""
+    listens = threading.current_thread() is threading.main_thread()
+    while compiler.is_alive():
+        asked = Interruptible.current if listens else None
+        if asked is not None and asked.requested and not asked.unsaved:
+            raise asked.error()
+        compiler.join(0.1)
+
+
+def leave(status: int) -> int:
+    """The status of an interrupted program, to exit with. If a compiler was left behind, the process ends here."""
+    if any(thread.name == COMPILER for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status

@@ -96,7 +96,8 @@ def train(
     `result.failures` and `out/failures/` say where it was. With no seed left, NonFiniteError is raised.
 
     Ctrl-C ends the current iteration, saves to `out` what was done, and then raises KeyboardInterrupt; SIGTERM does the
-    same and raises SystemExit.
+    same and raises SystemExit. Before the first iteration there is nothing to save, and both are raised at once, even
+    while the compiler is at work. It is left to finish: a script's exit waits for it, the command line's does not.
     """
     from procurl.interrupt import Interruptible
 
@@ -123,6 +124,7 @@ def train(
             for _ in range(log.until_evaluation):
                 carry, trace = engine.iterate(carry, log.iterations)
                 log.iterated(trace)
+                interrupt.unsaved = True
                 if interrupt.requested or log.status == "failed":
                     break
             log.fetch()
@@ -131,7 +133,8 @@ def train(
             elif log.status == "running":
                 log.evaluated(engine.evaluate(carry, log.iterations))
                 if time_teacher and log.teacher_seconds is None:
-                    log.timed_teacher(engine.teacher_seconds(carry))
+                    with interrupt.dispensable():
+                        log.timed_teacher(engine.teacher_seconds(carry))
                 stop = callback is not None and callback(log.progress()) is False
                 if stop and log.status == "running":
                     log.status = "stopped"

@@ -21,6 +21,7 @@ from typing import IO, Any
 from procurl.bench.cells import Cell, built
 from procurl.devices import drop_cut_programs, use_device
 from procurl.errors import ProcurlError
+from procurl.interrupt import leave
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def main() -> int:
         use_device(job.device, cores=1)
         _train(job, say)
     except (KeyboardInterrupt, SystemExit):
-        return 128 + signal.SIGTERM
+        return leave(128 + signal.SIGTERM)
     except ProcurlError as error:
         say(error=str(error))
         return 1

@@ -26,7 +26,7 @@ from procurl import record
 from procurl.check import imagined_episodes
 from procurl.config import SAC, Config
 from procurl.devices import available_cores
-from procurl.engine import Seeds, fastest, over_seeds
+from procurl.engine import Jitted, Seeds, fastest, over_seeds
 from procurl.errors import ConfigError
 from procurl.evaluation import Scores
 from procurl.host.member import Actor, Steps
@@ -339,7 +339,7 @@ def _program(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> Prog
         return tasks, teacher.observe(state, key, imagined_episodes(key, tasks, config.n_envs), model)
 
     def compiled(fn: Callable[..., Any], donate: bool = False) -> Callable[..., Any]:
-        run = over_seeds(fn, mesh, donate)
+        run = Jitted(over_seeds(fn, mesh, donate))
 
         def in_full_precision(*args: Any) -> Any:  # a GPU's default (TF32) changes what is learnt
             with jax.default_matmul_precision("highest"):
