@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache, wraps
 from threading import Thread
 from typing import Any, NamedTuple
@@ -143,7 +144,7 @@ class Engine:
         self.keys = self.seeds.keys
         # Environment, teacher and pool travel as arguments: as constants they would be compiled in.
         self.world = self.seeds.share((env, teacher))
-        self._programs = Programs(*map(Jitted, _programs(config, self.seeds.mesh, kind(self.world))))
+        self._programs = Programs(*map(Jitted, _programs(_shaping(config), self.seeds.mesh, kind(self.world))))
         self._prepare_iteration()
 
     def _prepare_iteration(self) -> None:
@@ -206,6 +207,11 @@ class Programs(NamedTuple):
     iterate: Any  # (...) -> (Carry, Trace)
     score: Any  # (...) -> Scores
     only_teach: Any
+
+
+def _shaping(config: Config) -> Config:
+    """The config without what shapes no program: how often students are evaluated is the driver's affair."""
+    return replace(config, evaluate_every=1)
 
 
 @lru_cache(maxsize=8)

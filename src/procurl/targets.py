@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,8 @@ class Point:
 
     context: tuple[float, ...]
 
+    rounds_alike: ClassVar[bool] = True  # in one compiled program as step by step: see envs/spaces.py
+
     def sample(self, key: Array, n: int) -> Task:
         return _tasks(key, jnp.broadcast_to(jnp.array(self.context, jnp.float32), (n, len(self.context))))
 
@@ -34,6 +37,8 @@ class Uniform:
 
     low: tuple[float, ...]
     high: tuple[float, ...]
+
+    rounds_alike: ClassVar[bool] = True
 
     def sample(self, key: Array, n: int) -> Task:
         k_context, k_seed = jax.random.split(key)
