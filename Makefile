@@ -9,8 +9,13 @@ READY = $(VENV)/.ready
 demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, pictures and a page
 	$(BIN)/python examples/demo.py
 
+# Compiling is most of the tests' time. Whatever asserts no bits is compiled with few passes.
+FAST = not slow and not browser and not kill and not ray
+FEW_PASSES = --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
+
 test: $(READY)  ## the fast tests
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not browser and not kill and not ray"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "exact and $(FAST)"
+	XLA_FLAGS="$(FEW_PASSES)" $(BIN)/python -m pytest -n auto --dist loadfile -m "not exact and $(FAST)"
 
 test-slow: $(READY)  ## the learning runs as well
 	$(BIN)/python -m pytest -n auto -m "not browser and not ray"

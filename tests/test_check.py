@@ -1,8 +1,6 @@
 """`procurl check` and its contracts: sound classes pass, and every kind of slip is found and named."""
 
 import dataclasses
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
 
 import gymnasium
 import jax
@@ -10,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from host_probe import PaysOnHost
+from worlds import State, Walk, walk_space
 
 import procurl
 from procurl import checking, cli
@@ -21,48 +20,8 @@ from procurl.errors import ConfigError, SpaceError
 from procurl.integrations.gymnasium import TaskEnv
 from procurl.targets import Point
 from procurl.teachers.base import PoolState
-from procurl.types import Continuous, Step
 
-
-def small_space(**changed):
-    arguments = {"low": [1.0, 0.0], "high": [9.0, 1.0], "names": ["distance", "wind"], "target": [9.0, 0.5]}
-    return procurl.task_space(**{**arguments, "pool_size": 20, "n_targets": 4, "n_held_out": 4, **changed})
-
-
-SPACE = small_space()
-
-
-class State(NamedTuple):
-    x: jax.Array
-    t: jax.Array
-    context: jax.Array
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Walk:
-    """Walk to the context's distance against its wind, in 12 steps."""
-
-    obs_size: ClassVar[int] = 3
-    action: ClassVar[Continuous] = Continuous(1, -1.0, 1.0)
-    max_steps: ClassVar[int] = 12
-    truncates: ClassVar[bool] = True
-
-    def reset(self, task):
-        state = State(jnp.float32(0), jnp.int32(0), task.context)
-        return state, self.seen(state)
-
-    def step(self, key, state, action):
-        state = state._replace(x=state.x + self.moved(state, action), t=state.t + 1)
-        there = state.x >= state.context[0]
-        late = state.t >= self.max_steps
-        return state, Step(self.seen(state), there.astype(jnp.float32), there, late & ~there, there)
-
-    def moved(self, state, action):
-        return jnp.clip(action[0], -1, 1) - 0.1 * state.context[1]
-
-    def seen(self, state):
-        return jnp.concatenate([state.x[None], state.context])
+SPACE = walk_space()
 
 
 def another(**methods):
@@ -244,7 +203,7 @@ def test_every_slip_of_a_space_is_found(changed, message):
 
 def test_what_is_doubtful_about_a_space_is_noted():
     assert procurl.check_space(SPACE) == ()
-    twice = small_space(pool=np.tile([1.0, 0.5], (5, 1)), high=[9.0, 0.5], low=[1.0, 0.5], target=[9.0, 0.5])
+    twice = walk_space(pool=np.tile([1.0, 0.5], (5, 1)), high=[9.0, 0.5], low=[1.0, 0.5], target=[9.0, 0.5])
     doubtful = dataclasses.replace(
         twice, held_out=jax.tree.map(lambda x: x[:2], twice.pool), targets=jax.tree.map(lambda x: x[:2], twice.pool),
         fresh_seeds=False, target=Point((99.0, 0.5)),

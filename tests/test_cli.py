@@ -18,6 +18,10 @@ TINY = [
 ]  # fmt: skip
 
 
+# One world for all tests of this file: its programs are compiled once.
+TRAIN = ["train", "point-mass-2g", "--teacher", "procurl-target", "--seeds", 2, "--set", "teacher.beta=90", *TINY]
+
+
 def run_cli(*args, timeout=300):
     return subprocess.run(
         [sys.executable, "-m", "procurl.cli", *map(str, args)], capture_output=True, text=True, timeout=timeout
@@ -27,8 +31,7 @@ def run_cli(*args, timeout=300):
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cli") / "run"
-    done = run_cli("train", "point-mass-2g", "--teacher", "procurl-target", "--seeds", 2, "--steps", "2k",
-                   "--set", "teacher.beta=90", "--out", folder, *TINY)  # fmt: skip
+    done = run_cli(*TRAIN, "--steps", "2k", "--out", folder)
     assert done.returncode == 0, done.stderr
     assert "return on the target" in done.stdout and f"saved to {folder}" in done.stdout
     line = done.stderr.splitlines()[-1]
@@ -125,10 +128,8 @@ def test_a_folder_with_a_run_is_refused(run_folder):
 
 
 def test_ctrl_c_ends_cleanly(tmp_path):
-    command = [sys.executable, "-m", "procurl.cli", "train", "point-mass-1t", "--teacher", "iid", "--steps", "900M"]
-    with subprocess.Popen(
-        [*command, "--out", str(tmp_path / "run"), *TINY], stderr=subprocess.PIPE, text=True
-    ) as process:
+    command = [sys.executable, "-m", "procurl.cli", *map(str, TRAIN), "--steps", "900M"]
+    with subprocess.Popen([*command, "--out", str(tmp_path / "run")], stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
             if "steps/s" in line:  # training is under way
                 break
@@ -141,10 +142,8 @@ def test_ctrl_c_ends_cleanly(tmp_path):
 
 def test_sigterm_saves_and_resume_goes_on(tmp_path, run_folder):
     """As a cluster stops a job and somebody takes it up again."""
-    command = [sys.executable, "-m", "procurl.cli", "train", "point-mass-1t", "--teacher", "iid", "--steps", "1M"]
-    with subprocess.Popen(
-        [*command, "--out", str(tmp_path / "run"), *TINY], stderr=subprocess.PIPE, text=True
-    ) as process:
+    command = [sys.executable, "-m", "procurl.cli", *map(str, TRAIN), "--steps", "1M"]
+    with subprocess.Popen([*command, "--out", str(tmp_path / "run")], stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
             if "steps/s" in line:
                 break

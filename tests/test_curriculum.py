@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_loop import SMALL, small_setting
 from test_teachers import SMALLER
+from worlds import SMALL, small_setting
 
 import procurl
 from procurl import loop
@@ -154,6 +154,7 @@ def test_mistakes_are_named():
         small_curriculum(unit="hours")
 
 
+@pytest.mark.exact
 def test_the_example_runs_and_the_curriculum_helps():
     script = Path(__file__).parent.parent / "examples" / "own_loop.py"
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)

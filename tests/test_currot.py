@@ -159,7 +159,7 @@ def slow_estimate(context, known, ret, h):
 
 
 @pytest.mark.parametrize("h", [0.02, 0.15, 2.0])
-@pytest.mark.parametrize("size", [1, 4, 40, 90])
+@pytest.mark.parametrize("size", [1, 40, *(pytest.param(s, marks=pytest.mark.slow) for s in (4, 90))])
 def test_estimate_equals_the_slow_one(h, size, monkeypatch):
     monkeypatch.setattr(nadaraya_watson, "CONSULTED", 200)
     rng = np.random.default_rng(size)

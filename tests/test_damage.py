@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_loop import assert_same, run
+from worlds import assert_same, run
 
 import procurl
 from procurl import checkpoint, cli, state, storage

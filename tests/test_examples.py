@@ -25,11 +25,6 @@ def test_short(name):
     assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < 60
 
 
-def test_stable_baselines3_on_cartpole():
-    said = run("sys.argv = ['x', '--steps', '4096']; import sb3_cartpole; sb3_cartpole.main()")
-    assert said.startswith("procurl-target: ") and "of 500 steps with long poles" in said
-
-
 def test_nothing_is_to_be_said_against_the_new_teacher():
     space = "procurl.task_space([0.0], [1.0], target=[1.0], pool_size=20)"
     said = run(f"import procurl, new_teacher; print(procurl.check_teacher(new_teacher.HalfMastered({space})))")
@@ -45,8 +40,3 @@ def test_a_new_teacher():
 def test_a_new_environment():
     said = run("import new_environment; new_environment.main(steps=10_240)")
     assert "procurl-target: return on the target" in said and "iid: return" in said
-
-
-def test_ppo_in_one_file():
-    said = run("sys.argv = ['x', '--total-timesteps', '4096']; import cleanrl_ppo; cleanrl_ppo.main()")
-    assert "4096 steps: mean return of the last episodes" in said

@@ -22,6 +22,8 @@ from procurl.failure import FAILURE
 from procurl.provenance import rebuilt
 from procurl.result import RUN, remove_result
 
+pytestmark = pytest.mark.exact
+
 ACTION = [-0.060429, 0.110801]  # what the golden policy does, when it was written
 GOLDEN = Path(__file__).parent / "golden"
 FIRST = GOLDEN / "0.1.0"

@@ -16,7 +16,7 @@ from probe import set_level
 from test_checkpoint import cut_after, deterministic_files
 from test_host import CONFIG as HOST_CONFIG
 from test_host import assert_same_run
-from test_loop import SMALL, assert_same, assert_same_up_to_rounding, only, small_setting
+from worlds import SMALL, Walk, assert_same, assert_same_up_to_rounding, only, small_setting, walk_space
 
 import procurl
 from procurl import cli, failure, record
@@ -25,10 +25,11 @@ from procurl.bench.stats import summarise
 from procurl.check import CheckError, check_teacher
 from procurl.contracts.findings import Findings
 from procurl.contracts.teacher import check_state
-from procurl.envs.point_mass import PointMass
 from procurl.errors import ConfigError, NonFiniteError, RunFolderError
 from procurl.evaluation import Scores
 from procurl.teachers.base import PoolTeacher, draw, is_distribution
+
+pytestmark = pytest.mark.exact
 
 SEEDS, STEPS = 8, 1536  # six iterations, four evaluations
 NOBODY = -5  # no task has this seed
@@ -38,8 +39,8 @@ KINDS = list(POISON)
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Probe(PointMass):
-    """Point Mass, except that one instance of a task is poisoned. Poison is data: one program serves all tests."""
+class Probe(Walk):
+    """A walk, except that one instance of a task is poisoned. Poison is data: one program serves all tests."""
 
     victim: int = NOBODY  # the seed of the task
     at: int = 0  # the step of its episode
@@ -85,7 +86,7 @@ class Doubtful(PoolTeacher):
 
 def fresh_space():
     """Every episode is an instance of its own, so that a task's seed names a place in one training seed alone."""
-    return dataclasses.replace(small_setting()[1], fresh_seeds=True)
+    return walk_space(pool_size=200, n_targets=10, n_held_out=6)
 
 
 def teacher_of(name):
@@ -228,7 +229,7 @@ def test_the_bundle_shows_the_place(poisoned, healthy):
     assert int(place["task_seed"]) == victim and np.isnan(place["reward"]) and np.isfinite(place["value"])
     first = int(np.flatnonzero(healthy.trace["task_seed"][s, iteration] == victim)[0])
     np.testing.assert_array_equal(place["task_context"], healthy.trace["task_context"][s, iteration, first])
-    np.testing.assert_array_equal(place["observation"][4:], place["task_context"], "the task's own first observation")
+    np.testing.assert_array_equal(place["observation"][1:], place["task_context"], "the task's own first observation")
     assert place["action"].shape == (2,) and np.isfinite(place["action"]).all() and "loss_policy" in place
     told = json.loads((folder / "failures" / f"seed-{s}" / "failure.json").read_text())
     assert told["reproduce"] == {"seeds": [s], "steps": (iteration + 1) * 256} and told["message"] == str(found)

@@ -188,6 +188,7 @@ def test_the_noise_comes_from_the_seed_of_reset():
     assert differs(first, np.array([env.step(down(t))[0] for t in range(5)]))
 
 
+@pytest.mark.exact
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("env_id", REGISTERED)
 def test_many_equal_one_by_one(env_id, mode):

@@ -114,6 +114,7 @@ def test_transitions_join_up(space):
     np.testing.assert_allclose(following[..., 1:], 1 + 3 * action, atol=1e-5)
 
 
+@pytest.mark.exact
 def test_how_many_workers_play_changes_nothing(space, whole):
     assert_same_run(run(space, workers=1), whole)
 
@@ -230,6 +231,7 @@ def test_the_setting_is_made_again_from_its_description():
 # --- cut, killed, broken ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exact
 def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(space, whole, tmp_path):
     """Cut after every evaluation, in the middle of episodes; the number of workers changes on the way."""
     for workers in (1, 2, 2, 1):
@@ -302,6 +304,7 @@ def walked(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_walk_in_pieces_is_the_same_walk(walked, tmp_path, monkeypatch):
     """Through the command line, in Box2D: stopped in the middle of episodes, which are then played again."""
     from test_checkpoint import cut_after

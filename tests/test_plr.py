@@ -143,7 +143,7 @@ def after(teacher, *records):
 
 
 @pytest.mark.parametrize("score", ["abs_gae", "signed_gae"])
-@pytest.mark.parametrize("rho", [0.5, 0.1])
+@pytest.mark.parametrize("rho", [0.5, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_equals_the_sequential_version(score, rho):
     """Several environments, episodes across two iterations, the same task many times at once: all in one."""
     n, rng = 25, np.random.default_rng(0)

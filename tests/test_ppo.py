@@ -221,6 +221,7 @@ def corridor_space():
     return TaskSpace(jnp.array([-2.0]), jnp.array([2.0]), tasks, tasks, tasks, names=("goal",), target=Point((1.5,)))
 
 
+@pytest.mark.exact
 @pytest.mark.parametrize("discrete", [False, True])
 def test_solves_a_trivial_task_in_seconds(discrete):
     space = corridor_space()

@@ -103,7 +103,8 @@ def mixed_up(n, *entries):
 
 @pytest.mark.parametrize("entry", ["curriculum", "gymnasium"])
 def test_a_hundred_classes_of_equal_shape_get_their_own_answers(entry):
-    assert mixed_up(100, entry) == {entry: []}
+    """Fifty teachers and fifty environments: before, about one in five got another's."""
+    assert mixed_up(50, entry) == {entry: []}
 
 
 COSTLY = ("train", "check_teacher", "check_env")  # seconds for a class: a hundred in all processes together

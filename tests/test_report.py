@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_loop import run
+from worlds import run
 
 from procurl import cli
 from procurl.bench import markdown, page_data, report

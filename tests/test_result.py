@@ -11,7 +11,7 @@ import textwrap
 import numpy as np
 import pytest
 import safetensors.numpy
-from test_loop import assert_same, run
+from worlds import assert_same, run
 
 import procurl
 from procurl import storage

@@ -178,7 +178,7 @@ def in_double(tree):
 
 
 @pytest.mark.parametrize("double", [True, False], ids=["double", "single"])
-@pytest.mark.parametrize("learn_entropy", [True, False], ids=["learnt", "fixed"])
+@pytest.mark.parametrize("learn_entropy", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["learnt", "fixed"])
 def test_updates_equal_stable_baselines3(learn_entropy, double, monkeypatch):
     """From the same weights, minibatches and noise: one update, then four in a row.
 
@@ -461,6 +461,7 @@ def mean_return(networks, seed):
     return total
 
 
+@pytest.mark.exact
 @pytest.mark.parametrize("learn_entropy", [True, False])
 def test_a_small_task_is_learnt(learn_entropy):
     """Walking at full speed to the goal costs 0.4 on average; standing still costs 6.7."""

@@ -604,7 +604,7 @@ def test_nothing_is_sent_or_fetched(tmp_path):
         sys.path.insert(0, sys.argv[2])
         import conftest
         from procurl import cli
-        from test_loop import run
+        from worlds import run
 
         run(out=sys.argv[1] + "/run", callback=lambda progress: progress.steps < 512)
         assert cli.main(["report", sys.argv[1] + "/run", "-o", sys.argv[1] + "/page.html"]) == 0

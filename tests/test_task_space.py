@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_loop import fast
+from worlds import fast
 
 import procurl
 from procurl.errors import ConfigError, SpaceError

@@ -263,8 +263,8 @@ SMALLER = {
 
 
 def pair(name, setting):
-    """Every pair compiles anew, CURROT's for half a minute: one setting is fast, for one strategy three."""
-    fast = {"procurl-target": ("point-mass-2g", "maze-plane", "minigrid"), "currot": ()}.get(name, ("point-mass-2g",))
+    """Every pair compiles anew, CURROT's for half a minute: one setting is fast, for one strategy two."""
+    fast = {"procurl-target": ("point-mass-2g", "minigrid"), "currot": ()}.get(name, ("point-mass-2g",))
     return pytest.param(name, setting, marks=[] if setting in fast else [pytest.mark.slow])
 
 
@@ -279,7 +279,7 @@ def test_every_teacher_keeps_the_contract(name, setting):
 @pytest.mark.parametrize(
     "name",
     [
-        n if n in ("iid", "plr", "procurl-target", "target") else pytest.param(n, marks=pytest.mark.slow)
+        n if n in ("plr", "procurl-target") else pytest.param(n, marks=pytest.mark.slow)
         for n in sorted(procurl.TEACHERS)
     ],
 )

@@ -27,7 +27,7 @@ def assert_optimal(cost, columns):
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 5), (7, 7), (30, 30), (30, 41), (120, 200)])
-@pytest.mark.parametrize("spread", [0.0, 0.05, 2.0])
+@pytest.mark.parametrize("spread", [0.05, *(pytest.param(s, marks=pytest.mark.slow) for s in (0.0, 2.0))])
 def test_equals_scipy(n, m, spread):
     for seed in range(3):
         cost = squared_distances(*(jnp.array(x, jnp.float32) for x in clouds(seed, n, m, spread=spread)))
