@@ -11,7 +11,7 @@ demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, 
 
 # Compiling is most of the tests' time. Whatever asserts no bits is compiled with few passes.
 FAST = not slow and not browser and not kill and not ray
-FEW_PASSES = --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
+FEW_PASSES = --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false
 
 test: $(READY)  ## the fast tests
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "exact and $(FAST)"
