@@ -38,7 +38,7 @@ def main() -> None:
         report(title, compare(Ahead(gymnasium.make(PLAIN), metres), Ahead(gymnasium.make(OURS), metres), args))
     from importlib.metadata import version
 
-    from procurl.provenance import software_and_hardware
+    from procurl.runs.provenance import software_and_hardware
 
     machine = software_and_hardware()
     packages = ", ".join(f"{name} {version(name)}" for name in ("gymnasium", "box2d", "numpy"))

@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def measure(n_seeds: int, workers: int, iterations: int) -> None:
-    from procurl.host.engine import HostEngine
+    from procurl.runs.host.engine import HostEngine
 
     env, space = procurl.make("bipedal")
     config = procurl.preset("bipedal")

@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "gpu"])
     args = parser.parse_args()
     procurl.use_cores(device=args.device)
-    from procurl.bench.tables import text_table
+    from procurl.bench.report.tables import text_table
 
     env, space = procurl.make(args.setting)
     config = procurl.preset(args.setting)

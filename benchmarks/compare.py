@@ -27,7 +27,7 @@ import procurl
 from procurl import presets
 from procurl.bench.stats import bootstrap_difference, mean_and_error, with_error
 from procurl.cli import step_count
-from procurl.result import Result, load_result, steps_per_iteration
+from procurl.runs.store.result import Result, load_result, steps_per_iteration
 
 SEEDS_DRAWN = 8  # whose contexts are kept for the curriculum pictures
 SPEEDS = ("steps_per_second", "compile_seconds", "wall_seconds")
@@ -79,7 +79,7 @@ def main() -> None:
 
 def compare(setting: str, args: argparse.Namespace) -> None:
     """Run every strategy and add it to the files, so that a cut comparison keeps what it has and can be completed."""
-    from procurl.progress import ProgressLine  # imports JAX, which must come after use_cores
+    from procurl.cli.progress import ProgressLine  # imports JAX, which must come after use_cores
 
     env, space = procurl.make(setting)
     config = procurl.preset(setting, args.student)
@@ -138,7 +138,7 @@ def merge(stem: str, folders: list[Path], out: Path) -> None:
 
 def record(stem: str, setting: str, folders: list[Path], out: Path) -> None:
     """The files of runs that were made by `procurl train`, finished or cut short, with pictures of all of them."""
-    from procurl.bench import figures
+    from procurl.bench.report import figures
 
     results = {folder.name: load_result(folder) for folder in folders}
     first = next(iter(results.values()))
@@ -208,7 +208,7 @@ def leads(summary: dict) -> dict[str, np.ndarray]:
 
 
 def table(summary: dict) -> str:
-    from procurl.bench.tables import text_table
+    from procurl.bench.report.tables import text_table
 
     lead = leads(summary)
     rows = []
@@ -245,7 +245,7 @@ def draw(names: list[str], settings: list[str], folder: Path, title: str, images
     """TITLE.png: learning curves, one panel per setting (and name); NAME-SETTING-curriculum.png and -distance.png."""
     import matplotlib.pyplot as plt
 
-    from procurl.bench import figures
+    from procurl.bench.report import figures
     from procurl.teachers import TEACHERS
 
     parts = [(name, setting) for name in names for setting in settings]

@@ -59,7 +59,7 @@ def panels(args: argparse.Namespace) -> None:
     with sharing_the_gpu() as environment:
         walls = {suite: run_suite(suite, args, environment) for suite in args.suites}
     procurl.use_cores(1, device="gpu")
-    from procurl.bench.tables import text_table
+    from procurl.bench.report.tables import text_table
 
     rows = []
     for suite, wall in walls.items():
@@ -114,8 +114,8 @@ def sharing_the_gpu() -> Iterator[dict[str, str]]:
 
 def rates(args: argparse.Namespace) -> None:
     procurl.use_cores(1, device="gpu")
-    from procurl.bench.tables import text_table
-    from procurl.engine import Engine
+    from procurl.bench.report.tables import text_table
+    from procurl.runs.engine import Engine
 
     env, space = procurl.make(args.setting)
     config = procurl.preset(args.setting)

@@ -11,7 +11,7 @@ from typing import Any
 
 def machine_line(*packages: str) -> str:
     """Hardware and versions, those of further packages too."""
-    from procurl.provenance import software_and_hardware
+    from procurl.runs.provenance import software_and_hardware
 
     m = software_and_hardware()
     devices = ", ".join(f"{m['devices'].count(d)} x {d}" for d in dict.fromkeys(m["devices"]))

@@ -78,7 +78,7 @@ def measure_ours(batch: int, device: str, steps: int = 200, repeats: int = 10) -
     procurl.use_cores(1, device=device)
     import jax
 
-    from procurl.provenance import software_and_hardware
+    from procurl.runs.provenance import software_and_hardware
     from procurl.teachers.iid import IID
 
     env, space = procurl.make("minigrid")

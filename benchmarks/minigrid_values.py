@@ -18,12 +18,12 @@ import numpy as np
 from procurl.evaluate import evaluate
 
 import procurl
-from procurl.bench.figures import FAMILY_COLOURS
-from procurl.bench.tables import text_table
+from procurl.bench.report.figures import FAMILY_COLOURS
+from procurl.bench.report.tables import text_table
 from procurl.envs.minigrid.families import FAMILIES
 from procurl.envs.minigrid.pool import FAMILY_OF_SEED
-from procurl.policy import unflatten
 from procurl.students.critic import StudentCritic
+from procurl.students.policy import unflatten
 from procurl.teachers.procurl import learning_potential
 
 NUMBERS = {family.name: k for k, family in enumerate(FAMILIES)}

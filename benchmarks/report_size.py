@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from procurl.bench.report import page, write
-from procurl.bench.studies import collect
-from procurl.result import Result
+from procurl.bench.report.studies import collect
+from procurl.runs.store.result import Result
 
 TEACHERS = ("IID", "Target", "ProCuRLUnif", "ProCuRLTarget", "SPDL", "CURROT", "PLR", "GRADIENT")
 LOW, HIGH = np.array([-4.0, 0.5, 0.0]), np.array([4.0, 8.0, 4.0])  # a space like Point Mass Sparse

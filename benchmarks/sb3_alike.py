@@ -21,7 +21,7 @@ import numpy as np
 import procurl
 from procurl.bench.stats import bootstrap_difference, mean_and_error
 from procurl.cli import step_count
-from procurl.result import Result, load_result
+from procurl.runs.store.result import Result, load_result
 
 SEEDS = {"jax": 256, "sb3": 10}
 TEACHERS = ("procurl-target", "iid")
@@ -54,7 +54,7 @@ def folder(args: argparse.Namespace, engine: str, teacher: str) -> Path:
 
 def train(args: argparse.Namespace, name: str) -> None:
     from procurl.cli import sb3_engine
-    from procurl.progress import ProgressLine
+    from procurl.cli.progress import ProgressLine
 
     out = folder(args, args.engine, name)
     if (out / "manifest.json").exists():
@@ -71,7 +71,7 @@ def train(args: argparse.Namespace, name: str) -> None:
 
 def compare(args: argparse.Namespace) -> None:
     """Add the runs that are there to the file, and compare where both engines have been run."""
-    from procurl.bench.tables import text_table
+    from procurl.bench.report.tables import text_table
 
     path = args.out / "sb3-alike.json"
     summary: dict = json.loads(path.read_text()) if path.exists() else {"setting": args.setting, "teachers": {}}

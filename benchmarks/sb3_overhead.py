@@ -31,7 +31,7 @@ def main() -> None:
     procurl.use_cores(1, device="cpu")
     import torch
 
-    from procurl.bench.tables import text_table
+    from procurl.bench.report.tables import text_table
 
     torch.set_num_threads(1)
     rows = []

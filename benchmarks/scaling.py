@@ -36,7 +36,7 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     procurl.use_cores(1, device="cpu")
-    from procurl.bench.tables import text_table
+    from procurl.bench.report.tables import text_table
 
     seconds = {axis: [measured(axis, n, args.iterations) for n in sizes] for axis, sizes in SIZES.items()}
     rows = []
@@ -62,8 +62,8 @@ def measured(axis: str, n: int, iterations: int) -> float:
     """Seconds of an iteration."""
     import jax
 
-    from procurl.engine import Engine
     from procurl.envs import SETTINGS
+    from procurl.runs.engine import Engine
 
     env, space = procurl.make(SETTING)
     config = procurl.preset(SETTING)

@@ -129,7 +129,7 @@ def draw(rows: list[dict], path: Path) -> None:
 
 
 def report(rows: list[dict]) -> None:
-    from procurl.bench.tables import text_table
+    from procurl.bench.report.tables import text_table
 
     total = rows[-1]["hours"]
 

@@ -79,7 +79,7 @@ def one_seed(setting: str, iterations: int) -> dict[str, float]:
     procurl.use_cores(1, device="cpu")
     import jax
 
-    from procurl.engine import fastest
+    from procurl.runs.engine import fastest
     from procurl.students import ppo, rollout
     from procurl.students.critic import StudentCritic
 
@@ -123,7 +123,7 @@ def eight_seeds(setting: str, iterations: int) -> dict[str, float]:
 
 def built(setting: str, seeds: int):
     import procurl
-    from procurl.engine import Engine
+    from procurl.runs.engine import Engine
 
     env, space = procurl.make(setting)
     config = procurl.preset(setting)
@@ -161,7 +161,7 @@ def report(rows: dict[str, dict[str, dict[str, float]]]) -> None:
     import procurl
 
     procurl.use_cores(device="cpu")
-    from procurl.bench.tables import text_table
+    from procurl.bench.report.tables import text_table
 
     names = list(rows)
 

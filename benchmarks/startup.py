@@ -26,7 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=3)
     args = parser.parse_args()
-    from procurl.bench.tables import text_table
+    from procurl.bench.report.tables import text_table
 
     with tempfile.TemporaryDirectory() as folder:
         cold = [seconds(TRAIN, Path(folder) / str(turn)) for turn in range(args.turns)]

@@ -35,7 +35,7 @@ def main() -> None:
     procurl.use_cores()
     import jax
 
-    from procurl.bench.tables import text_table
+    from procurl.bench.report.tables import text_table
     from procurl.envs import SETTINGS
 
     env, paper_space = procurl.make(args.setting)
@@ -70,9 +70,9 @@ def main() -> None:
 def large(setting: str, n_tasks: int = 1_000_000, n_targets: int = 10_000, iterations: int = 20) -> None:
     """Training goes on, exactly, with one seed on one core. Memory is the whole process's at its highest."""
     procurl.use_cores(1, device="cpu")
-    from procurl.bench.tables import text_table
-    from procurl.engine import Engine
+    from procurl.bench.report.tables import text_table
     from procurl.envs import SETTINGS
+    from procurl.runs.engine import Engine
 
     env, paper_space = procurl.make(setting)
     config = procurl.preset(setting)
@@ -93,7 +93,7 @@ def mean_iteration(env, space, config, name: str, repeats: int = 60) -> float:
     """The mean, since some strategies do not update in every iteration."""
     import jax
 
-    from procurl.engine import Engine
+    from procurl.runs.engine import Engine
 
     engine = Engine(env, procurl.make_teacher(name, space), config, tuple(range(len(jax.local_devices()))))
     carry = engine.begin()
@@ -109,7 +109,7 @@ def update_seconds(env, teacher, config, repeats: int = 7) -> float:
     """Propose and observe compiled alone, one seed on one core: the median of a few updates in a row."""
     import jax
 
-    from procurl.check import imagined_episodes
+    from procurl.check.contracts import imagined_episodes
     from procurl.students.critic import StudentCritic
     from procurl.students.ppo import init_student
 

@@ -26,10 +26,11 @@ def main() -> None:
     replace_old_demo(args.out)
 
     procurl.use_cores()  # before JAX is imported
-    from procurl.bench import figures, report
-    from procurl.bench.studies import collect
-    from procurl.bench.tables import comparison
-    from procurl.progress import ProgressLine
+    from procurl.bench import report
+    from procurl.bench.report import figures
+    from procurl.bench.report.studies import collect
+    from procurl.bench.report.tables import comparison
+    from procurl.cli.progress import ProgressLine
 
     env, space = procurl.make(args.setting)
     results = {}

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import procurl
-from procurl.check import CheckError
-from procurl.integrations.settings import SettingEnv
-from procurl.integrations.settings_vector import SettingVectorEnv
+from procurl.check.contracts import CheckError
+from procurl.integrations.setting_env import SettingEnv
+from procurl.integrations.setting_vector import SettingVectorEnv
 from procurl.teachers.base import Redrawn
 from procurl.types import Continuous, Step, Task
 

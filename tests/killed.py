@@ -56,10 +56,10 @@ def set_trap(folder, part, left):
     import signal
     from pathlib import Path
 
-    from procurl import storage
+    from procurl.runs.store import disk
 
     rng = random.Random(left)
-    real = {"write": storage.write, "replace": os.replace, "rmtree": shutil.rmtree}
+    real = {"write": disk.write, "replace": os.replace, "rmtree": shutil.rmtree}
 
     def sprung(path):
         nonlocal left
@@ -90,7 +90,7 @@ def set_trap(folder, part, left):
             die()
         real["rmtree"](path, ignore_errors)
 
-    storage.write, os.replace, shutil.rmtree = write, replace, rmtree
+    disk.write, os.replace, shutil.rmtree = write, replace, rmtree
 
 
 if __name__ == "__main__":

@@ -22,13 +22,14 @@ import numpy as np
 import pytest
 
 import procurl
-from procurl import cli, storage
+from procurl import cli
 from procurl.config import PPO, SAC, Config
 from procurl.errors import ConfigError, ProcurlError, RunFolderError
-from procurl.policy import flatten
-from procurl.provenance import describe
-from procurl.result import RUN, Result
+from procurl.runs.provenance import describe
+from procurl.runs.store import disk
+from procurl.runs.store.result import RUN, Result
 from procurl.students import nets
+from procurl.students.policy import flatten
 from procurl.targets import Point
 
 NAN, INF = float("nan"), float("inf")
@@ -87,8 +88,8 @@ def unchanged(world, monkeypatch):
 
     monkeypatch.chdir(world.root)
     monkeypatch.setattr("procurl.loop.engine_for", begins)
-    monkeypatch.setattr("procurl.bench.runner.run_grid", begins)
-    monkeypatch.setattr("procurl.theory.comparison.compare", begins)
+    monkeypatch.setattr("procurl.bench.grid.runner.run_grid", begins)
+    monkeypatch.setattr("procurl.bench.theory.comparison.compare", begins)
     before, handler = tree(world.root), signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, handler)  # `procurl bench` sets its own
@@ -541,15 +542,15 @@ def test_environments_and_callbacks_that_do_not_fit(world):
 
 def forged(folder, file, change):
     """Change a file of a run, and the manifest with it, as something else that writes such folders might."""
-    readers = {".json": json.loads, ".npz": storage.from_npz, ".safetensors": storage.from_tensors}
-    writers = {".json": storage.to_json, ".npz": storage.to_npz, ".safetensors": storage.to_tensors}
+    readers = {".json": json.loads, ".npz": disk.from_npz, ".safetensors": disk.from_tensors}
+    writers = {".json": disk.to_json, ".npz": disk.to_npz, ".safetensors": disk.to_tensors}
     path = folder / file
     data = change(readers[path.suffix](path.read_bytes()))
     path.write_bytes(data if isinstance(data, bytes) else writers[path.suffix](data))
-    if file != storage.MANIFEST:
-        manifest = json.loads((folder / storage.MANIFEST).read_bytes())
+    if file != disk.MANIFEST:
+        manifest = json.loads((folder / disk.MANIFEST).read_bytes())
         manifest["sha256"][file] = hashlib.sha256(path.read_bytes()).hexdigest()
-        (folder / storage.MANIFEST).write_bytes(storage.to_json(manifest))
+        (folder / disk.MANIFEST).write_bytes(disk.to_json(manifest))
 
 
 def without(name):

@@ -16,13 +16,14 @@ from conftest import PASSES
 from worlds import assert_same_up_to_rounding, run
 
 import procurl
-from procurl import checkpoint, presets
-from procurl.bench import cells, suites
-from procurl.bench.cells import Cell, Group, cells_of
-from procurl.bench.folder import GridFolder, State, status_table
-from procurl.bench.suites import Row, Suite, find_suite
+from procurl import presets
+from procurl.bench.grid import cells, suites
+from procurl.bench.grid.cells import Cell, Group, cells_of
+from procurl.bench.grid.folder import GridFolder, State, status_table
+from procurl.bench.grid.suites import Row, Suite, find_suite
 from procurl.errors import ConfigError, RunFolderError
-from procurl.join import joined
+from procurl.runs.store import checkpoint
+from procurl.runs.store.join import joined
 
 DETERMINISTIC = ("config.json", "provenance.json", "evaluations.npz", "trace.npz", "policy.safetensors")
 TINY = """
@@ -331,7 +332,7 @@ def test_states_come_back_from_disk(tmp_path):
 def test_the_display_on_a_terminal(tmp_path):
     from rich.console import Console
 
-    from procurl.bench.display import Display
+    from procurl.bench.grid.display import Display
 
     made = [Cell(Group("maze-plane", "iid", "paper"), (s,), 1000, f"{s}") for s in range(3)]
     folder = GridFolder(tmp_path, "mine", made)
@@ -350,7 +351,7 @@ def test_the_display_on_a_terminal(tmp_path):
 
 def test_a_report_counts_every_seed_once(finished, tmp_path):
     """The joined runs alone; and of a strategy that has not been joined, its cells."""
-    from procurl.bench.studies import collect
+    from procurl.bench.report.studies import collect
 
     def seeds(path):
         collection = collect([path])

@@ -30,8 +30,8 @@ KILLS = 8
 # The command line, whose workers save themselves at every chance, and which says so when one reports.
 DRIVER = """
 import sys
-from procurl.bench import runner
-from procurl.bench.executors import LocalExecutor
+from procurl.bench.grid import runner
+from procurl.bench.grid.executors import LocalExecutor
 
 LocalExecutor.save_share = 1.0
 real = runner._Run.reported

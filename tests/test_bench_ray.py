@@ -22,7 +22,7 @@ SUITE = TINY.replace("steps = 6_000", "steps = 300_000")
 # The command line, which also says when a checkpoint has come from the cluster, and wants them often.
 DRIVER = """
 import sys
-from procurl.bench import ray_executor
+from procurl.bench.grid import ray_executor
 
 ray_executor.RayExecutor.sent_every = 0.0
 real = ray_executor._store_checkpoint
@@ -113,7 +113,7 @@ def trainers(pid):
     found = []
     for child in descendants(pid):
         with suppress(OSError):
-            if b"procurl.bench.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+            if b"procurl.bench.grid.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
                 found.append(child)
     return found
 

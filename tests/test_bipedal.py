@@ -598,7 +598,7 @@ def test_pictures_show_the_track(monkeypatch):
 
 
 def test_the_heat_map():
-    from procurl.bench.figures import return_heat_map
+    from procurl.bench.report.figures import return_heat_map
 
     grid = bipedal_space().held_out
     context = np.asarray(grid.context)

@@ -11,11 +11,12 @@ from host_probe import PaysOnHost
 from worlds import State, Walk, walk_space
 
 import procurl
-from procurl import checking, cli
-from procurl.check import CheckError
-from procurl.contracts.env import env_findings
-from procurl.contracts.host import gymnasium_findings, host_findings
-from procurl.contracts.space import space_findings
+from procurl import cli
+from procurl.check import user_code
+from procurl.check.contracts import CheckError
+from procurl.check.env import env_findings
+from procurl.check.host import gymnasium_findings, host_findings
+from procurl.check.space import space_findings
 from procurl.errors import ConfigError, SpaceError
 from procurl.integrations.gymnasium import TaskEnv
 from procurl.targets import Point
@@ -404,7 +405,7 @@ def test_the_command_finds_recognises_and_reports(user_file, monkeypatch, capsys
 )
 def test_what_cannot_be_checked_is_said_plainly(user_file, target, message):
     with pytest.raises(ConfigError, match=message):
-        checking.check(target.format(user_file))
+        user_code.check(target.format(user_file))
 
 
 @pytest.mark.parametrize(
@@ -415,11 +416,11 @@ def test_a_file_that_cannot_be_imported(tmp_path, source, message):
     path = tmp_path / "fails.py"
     path.write_text(source)
     with pytest.raises(ConfigError, match=message):
-        checking.check(f"{path}:x")
+        user_code.check(f"{path}:x")
 
 
 def test_an_environment_without_tasks_asks_for_them(tmp_path):
     path = tmp_path / "lonely.py"
     path.write_text("from test_check import Walk")
     with pytest.raises(ConfigError, match="give --space MODULE:NAME or a setting"):
-        checking.check(f"{path}:Walk")
+        user_code.check(f"{path}:Walk")

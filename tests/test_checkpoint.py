@@ -19,9 +19,10 @@ from test_teachers import SMALLER
 from worlds import SMALL, assert_same, run, small_setting
 
 import procurl
-from procurl import checkpoint, interrupt, storage
-from procurl.engine import Engine
 from procurl.errors import CheckpointError, ConfigError, RunFolderError
+from procurl.runs import interrupt
+from procurl.runs.engine import Engine
+from procurl.runs.store import checkpoint, disk
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -91,7 +92,7 @@ def train_and_die(folder, teacher, seeds, how, number):
         folder, teacher, seeds, how, number, tests = sys.argv[1:]
         sys.path.insert(0, tests)
         import conftest
-        from procurl import storage
+        from procurl.runs.store import disk
         from test_checkpoint import LONG
         from worlds import run
 
@@ -231,7 +232,7 @@ def test_no_whole_checkpoint_is_said(folder):
 
 def test_other_versions_are_named(folder):
     manifest = folder / "checkpoints" / "0000000004" / "manifest.json"
-    manifest.write_bytes(storage.to_json({**json.loads(manifest.read_text()), "version": 7}))
+    manifest.write_bytes(disk.to_json({**json.loads(manifest.read_text()), "version": 7}))
     with pytest.raises(CheckpointError, match="procurl-checkpoint of version 7"):
         run(steps=10 * 256, out=folder)
 
@@ -289,14 +290,14 @@ def test_a_finished_run_can_be_trained_further(tmp_path):
 
 
 def test_a_full_disk_is_reported_and_the_run_goes_on(tmp_path, monkeypatch):
-    real = storage.write
+    real = disk.write
 
     def full(path, content):
         if "checkpoints" in path.parts:
             raise OSError(errno.ENOSPC, "No space left on device")
         real(path, content)
 
-    monkeypatch.setattr(storage, "write", full)
+    monkeypatch.setattr(disk, "write", full)
     with pytest.warns(UserWarning, match="could not save a checkpoint .* No space left on device. The run goes on"):
         result = run(out=tmp_path / "run", save_share=1.0)
     assert_same(result, procurl.load_result(tmp_path / "run"))

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 import procurl
-from procurl import cli, options
+from procurl import cli
+from procurl.cli import options
 from procurl.errors import ConfigError
 
 TINY = [
@@ -185,8 +186,8 @@ def test_the_progress_line_redraws_on_a_terminal(monkeypatch):
     import numpy as np
     from rich.console import Console
 
-    from procurl.progress import ProgressLine
-    from procurl.record import Progress
+    from procurl.cli.progress import ProgressLine
+    from procurl.runs.log import Progress
 
     screen = io.StringIO()
     line = ProgressLine("a run")

@@ -15,12 +15,13 @@ import pytest
 from worlds import assert_same, run
 
 import procurl
-from procurl import checkpoint, cli, state, storage
+from procurl import cli
 from procurl.bench import report
-from procurl.bench.cells import Cell, Group
-from procurl.bench.folder import GridFolder
+from procurl.bench.grid.cells import Cell, Group
+from procurl.bench.grid.folder import GridFolder
 from procurl.errors import CheckpointError, RunFolderError
-from procurl.result import FILES, SaveError
+from procurl.runs.store import checkpoint, disk, state
+from procurl.runs.store.result import FILES, SaveError
 
 GOLDEN = Path(__file__).parent / "golden"
 RESULT_FILES = (*FILES, "manifest.json")
@@ -240,7 +241,7 @@ def test_a_result_is_not_rescued_where_its_checkpoint_is_there(folder, tmp_path,
     def full(path, content):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(storage, "write", full)
+    monkeypatch.setattr(disk, "write", full)
     with pytest.raises(SaveError, match=r"No space left on device.*last checkpoint is there: `procurl resume"):
         place.finish(result)
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
@@ -304,7 +305,7 @@ def test_a_disk_that_becomes_read_only_in_the_middle_of_a_result(folder, tmp_pat
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_the_device_that_is_always_full():
     with pytest.raises(OSError, match="No space left on device"):
-        storage.write(Path("/dev/full"), b"x")
+        disk.write(Path("/dev/full"), b"x")
 
 
 def test_a_limit_on_file_size_leaves_the_older_state(tmp_path):

@@ -275,7 +275,9 @@ def test_speeds_are_those_of_the_page_about_performance():
 
 def test_columns_and_sections_of_a_report_have_these_names():
     text = (DOCS / "reading-a-report.md").read_text()
-    page = "".join((ROOT / "src/procurl/bench/page" / name).read_text() for name in ("page.js", "template.html"))
+    page = "".join(
+        (ROOT / "src/procurl/bench/report/assets" / name).read_text() for name in ("page.js", "template.html")
+    )
     table = text.partition("| column | question")[2].partition("\n\n")[0]
     columns = re.findall(r"^\| ([A-Z][^|]*?) \|", table, re.MULTILINE)
     assert len(columns) == 10

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from procurl import doctor, selftest
+from procurl.cli import installation, selftest
 
 SOUND = {
     "backend": "cpu", "devices": [{"platform": "cpu", "kind": "cpu"}] * 2, "float64": False, "matmul_precision": None,
@@ -27,17 +27,17 @@ def statuses(lines):
 
 
 def of_jax(**changed):
-    return {line.name: line for line in doctor.jax_findings({**SOUND, **changed}, "")}
+    return {line.name: line for line in installation.jax_findings({**SOUND, **changed}, "")}
 
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch):
-    monkeypatch.setattr(doctor, "gpu_is_there", lambda: False)
+    monkeypatch.setattr(installation, "gpu_is_there", lambda: False)
 
 
 def required(monkeypatch, there, *rows):
-    monkeypatch.setattr(doctor, "requirements", lambda: list(rows))
-    monkeypatch.setattr(doctor, "installed", {**there, "jaxlib": "0.10.2"}.get)
+    monkeypatch.setattr(installation, "requirements", lambda: list(rows))
+    monkeypatch.setattr(installation, "installed", {**there, "jaxlib": "0.10.2"}.get)
 
 
 @pytest.mark.parametrize(
@@ -46,14 +46,14 @@ def required(monkeypatch, there, *rows):
      ("1.13.1", "1.14", True), ("13.9.4", "13", False)],
 )  # fmt: skip
 def test_versions_compare_by_number(version, lowest, older):
-    assert doctor.is_older(version, lowest) is older
+    assert installation.is_older(version, lowest) is older
 
 
 def test_a_version_older_than_allowed_and_a_missing_one_are_problems(monkeypatch):
     required(
         monkeypatch, {"jax": "0.7.0", "numpy": "2.4.6"}, ("jax", "0.8", ""), ("numpy", "2.0", ""), ("rich", "13", "")
     )
-    lines = {line.name: line for line in doctor.versions()}
+    lines = {line.name: line for line in installation.versions()}
     assert lines["jax"].status == "problem" and "0.7.0, expected 0.8 or newer" in lines["jax"].text
     assert lines["rich"].status == "problem" and "pip install 'rich>=13'" in lines["rich"].text
     assert lines["numpy"].status == "ok" and lines["python"].status == "ok"
@@ -64,7 +64,7 @@ def test_extras_come_with_the_line_that_adds_them(monkeypatch):
         monkeypatch, {"matplotlib": "3.11", "ray": "2.1"}, ("matplotlib", "3.9", "report"), ("av", "14", "video"),
         ("procurl[watch]", "", "video"), ("ray", "2.52", "ray"), ("mypy", "1.15", "dev"),
     )  # fmt: skip
-    lines = {line.name: line for line in doctor.extras()}
+    lines = {line.name: line for line in installation.extras()}
     assert lines.keys() == {"report", "video", "ray"}
     assert lines["report"].status == "ok" and lines["ray"].status == "problem"
     assert lines["video"].status == "note" and "pip install 'procurl[video]'" in lines["video"].text
@@ -72,8 +72,8 @@ def test_extras_come_with_the_line_that_adds_them(monkeypatch):
 
 def test_requirements_are_read_from_the_package(monkeypatch):
     given = ["numpy>=2.0", "gymnasium[box2d]>=1.2.3; extra == 'box2d'", 'procurl[gymnasium]; extra == "box2d"']
-    monkeypatch.setattr(doctor.metadata, "requires", lambda name: given)
-    assert doctor.requirements() == [
+    monkeypatch.setattr(installation.metadata, "requires", lambda name: given)
+    assert installation.requirements() == [
         ("numpy", "2.0", ""), ("gymnasium[box2d]", "1.2.3", "box2d"), ("procurl[gymnasium]", "", "box2d"),
     ]  # fmt: skip
 
@@ -99,52 +99,55 @@ def test_a_sound_jax_has_neither_notes_nor_problems():
 
 
 def test_a_jax_that_does_not_start_is_a_problem():
-    lines = list(doctor.jax_findings(None, "exit status -4: without a word"))
+    lines = list(installation.jax_findings(None, "exit status -4: without a word"))
     assert [line.status for line in lines] == ["problem"] and "exit status -4" in lines[0].text
 
 
 def test_a_gpu_that_jax_does_not_use(monkeypatch):
-    monkeypatch.setattr(doctor, "gpu_is_there", lambda: True)
+    monkeypatch.setattr(installation, "gpu_is_there", lambda: True)
     for name in ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(doctor, "installed", {"jaxlib": "0.10.2"}.get)
+    monkeypatch.setattr(installation, "installed", {"jaxlib": "0.10.2"}.get)
     assert of_jax()["GPU"].status == "note" and "pip install -U 'jax[cuda13]'" in of_jax()["GPU"].text
-    monkeypatch.setattr(doctor, "installed", {"jaxlib": "0.10.2", "jax-cuda13-plugin": "0.10.2"}.get)
+    monkeypatch.setattr(installation, "installed", {"jaxlib": "0.10.2", "jax-cuda13-plugin": "0.10.2"}.get)
     assert of_jax()["GPU"].status == "problem"
     assert "GPU" not in of_jax(backend="gpu")
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     assert of_jax()["GPU"].status == "note" and "environment variables" in of_jax()["GPU"].text
-    monkeypatch.setattr(doctor, "installed", {"jaxlib": "0.10.2", "jax-cuda13-plugin": "0.9.0"}.get)
+    monkeypatch.setattr(installation, "installed", {"jaxlib": "0.10.2", "jax-cuda13-plugin": "0.9.0"}.get)
     assert of_jax(backend="gpu")["jax-cuda13-plugin"].status == "problem"
 
 
 def test_the_compilation_cache_must_be_writable(tmp_path):
     (tmp_path / "file").write_text("")
-    assert doctor.cache_line(str(tmp_path / "new" / "cache")).status == "ok"
-    assert doctor.cache_line(str(tmp_path / "file" / "cache")).status == "problem"
-    assert doctor.cache_line("gs://bucket/cache").status == "ok"
+    assert installation.cache_line(str(tmp_path / "new" / "cache")).status == "ok"
+    assert installation.cache_line(str(tmp_path / "file" / "cache")).status == "problem"
+    assert installation.cache_line("gs://bucket/cache").status == "ok"
 
 
 def test_variables_that_matter_are_named_and_others_are_not():
     lines = {
-        line.name: line for line in doctor.variables({"JAX_DEBUG_NANS": "1", "SECRET": "x", "CUDA_VISIBLE_DEVICES": ""})
+        line.name: line
+        for line in installation.variables({"JAX_DEBUG_NANS": "1", "SECRET": "x", "CUDA_VISIBLE_DEVICES": ""})
     }
     assert lines.keys() == {"JAX_DEBUG_NANS", "CUDA_VISIBLE_DEVICES"}
     assert lines["CUDA_VISIBLE_DEVICES"].status == "note" and lines["JAX_DEBUG_NANS"].text == "'1'"
-    assert statuses(doctor.variables({"NVIDIA_TF32_OVERRIDE": "1"})) == {"NVIDIA_TF32_OVERRIDE": "note"}
+    assert statuses(installation.variables({"NVIDIA_TF32_OVERRIDE": "1"})) == {"NVIDIA_TF32_OVERRIDE": "note"}
 
 
 def test_a_full_disk_is_a_problem(monkeypatch):
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda folder: doctor.shutil._ntuple_diskusage(1e9, 1e9, 1e6))
-    assert statuses(doctor.machine())["disk here"] == "problem"
+    monkeypatch.setattr(
+        installation.shutil, "disk_usage", lambda folder: installation.shutil._ntuple_diskusage(1e9, 1e9, 1e6)
+    )
+    assert statuses(installation.machine())["disk here"] == "problem"
 
 
 def test_nothing_names_the_user_or_the_machine(monkeypatch):
-    monkeypatch.setattr(doctor, "_user", lambda: "alice")
-    monkeypatch.setattr(doctor.socket, "gethostname", lambda: "node7.lab.example")
-    monkeypatch.setattr(doctor.Path, "home", lambda: Path("/home/alice"))
+    monkeypatch.setattr(installation, "_user", lambda: "alice")
+    monkeypatch.setattr(installation.socket, "gethostname", lambda: "node7.lab.example")
+    monkeypatch.setattr(installation.Path, "home", lambda: Path("/home/alice"))
     text = "/home/alice/cache and /scratch/alice/x on node7.lab.example (node7), not /home/alice2"
-    assert doctor.private(text) == "~/cache and /scratch/USER/x on HOST (HOST), not /home/alice2"
+    assert installation.private(text) == "~/cache and /scratch/USER/x on HOST (HOST), not /home/alice2"
 
 
 def played(monkeypatch, **answers):
@@ -153,8 +156,8 @@ def played(monkeypatch, **answers):
     def child(*args, **options):
         return answers["cut" if "--cut" in args else "whole" if args[-1].endswith("whole") else "resumed"]
 
-    monkeypatch.setattr(doctor, "child", child)
-    return statuses(doctor.self_test(answers.get("device", "cpu")))
+    monkeypatch.setattr(installation, "child", child)
+    return statuses(installation.self_test(answers.get("device", "cpu")))
 
 
 def test_the_self_test_tells_what_went_wrong(monkeypatch):
@@ -173,7 +176,7 @@ def test_the_self_test_tells_what_went_wrong(monkeypatch):
 
 
 def test_a_child_that_fails_is_told_by_its_last_line(monkeypatch):
-    found, error = doctor.child("train", "abacus", "nowhere")
+    found, error = installation.child("train", "abacus", "nowhere")
     assert found is None and error.startswith("exit status 2") and "abacus" in error
 
 
@@ -207,7 +210,8 @@ def test_the_self_test_passes_here():
 @pytest.mark.slow
 def test_a_run_that_is_cut_ends_without_a_result(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "procurl.selftest", "train", "cpu", str(tmp_path / "run"), "--cut"], capture_output=True
+        [sys.executable, "-m", "procurl.cli.selftest", "train", "cpu", str(tmp_path / "run"), "--cut"],
+        capture_output=True,
     )
     assert done.returncode == selftest.CUT_STATUS
     assert not (tmp_path / "run" / "manifest.json").exists() and list((tmp_path / "run" / "checkpoints").iterdir())

@@ -11,8 +11,8 @@ import pytest
 
 import procurl
 from procurl import cli
-from procurl.bench import tables
-from procurl.evaluation import evaluate
+from procurl.bench.report import tables
+from procurl.runs.evaluation import evaluate
 from procurl.students import nets
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from procurl.bench import figures, stats, style
-from procurl.bench.figures import curricula, curves
+from procurl.bench import stats
+from procurl.bench.report import figures, style
+from procurl.bench.report.figures import curricula, curves
 from procurl.envs.minigrid.families import BITS, BLOCKED, CROSSING, FAMILIES
 from procurl.errors import ConfigError
-from procurl.result import Result
+from procurl.runs.store.result import Result
 from procurl.teachers import TEACHERS
 
 ROOT = Path(__file__).parent.parent

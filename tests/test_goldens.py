@@ -13,14 +13,15 @@ import pytest
 from safetensors import safe_open
 
 import procurl
-from procurl import cli, failure, state
-from procurl.bench import folder
-from procurl.bench.studies import collect
-from procurl.checkpoint import CHECKPOINT, load_checkpoint
+from procurl import cli
+from procurl.bench.grid import folder
+from procurl.bench.report.studies import collect
 from procurl.errors import NewerFormatError
-from procurl.failure import FAILURE
-from procurl.provenance import rebuilt
-from procurl.result import RUN, remove_result
+from procurl.runs.provenance import rebuilt
+from procurl.runs.store import failure, state
+from procurl.runs.store.checkpoint import CHECKPOINT, load_checkpoint
+from procurl.runs.store.failure import FAILURE
+from procurl.runs.store.result import RUN, remove_result
 
 pytestmark = pytest.mark.exact
 

@@ -19,14 +19,16 @@ from test_host import assert_same_run
 from worlds import SMALL, Walk, assert_same, assert_same_up_to_rounding, only, small_setting, walk_space
 
 import procurl
-from procurl import cli, failure, record
-from procurl.bench import tables
+from procurl import cli
+from procurl.bench.report import tables
 from procurl.bench.stats import summarise
-from procurl.check import CheckError, check_teacher
-from procurl.contracts.findings import Findings
-from procurl.contracts.teacher import check_state
+from procurl.check.contracts import CheckError, check_teacher
+from procurl.check.findings import Findings
+from procurl.check.teacher import check_state
 from procurl.errors import ConfigError, NonFiniteError, RunFolderError
-from procurl.evaluation import Scores
+from procurl.runs import log as record
+from procurl.runs.evaluation import Scores
+from procurl.runs.store import failure
 from procurl.teachers.base import PoolTeacher, draw, is_distribution
 
 SEEDS, STEPS = 8, 1536  # six iterations, four evaluations

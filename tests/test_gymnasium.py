@@ -22,7 +22,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 import procurl
 from procurl.errors import ConfigError
 from procurl.integrations.gymnasium import REGISTERED, TaskEnv, ended_tasks
-from procurl.integrations.settings import to_jax
+from procurl.integrations.setting_env import to_jax
 from procurl.types import Task
 
 MODES = list(AutoresetMode)

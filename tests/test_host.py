@@ -11,12 +11,12 @@ from host_probe import PaysOnHost
 
 import procurl
 from procurl import cli
-from procurl.check import check_teacher
+from procurl.check.contracts import check_teacher
 from procurl.config import SAC, Config
 from procurl.errors import ConfigError, NonFiniteError, WorkerError
-from procurl.host import member
-from procurl.host.engine import HostEngine
-from procurl.provenance import describe, rebuilt
+from procurl.runs.host import member
+from procurl.runs.host.engine import HostEngine
+from procurl.runs.provenance import describe, rebuilt
 from procurl.students import sac
 
 SMALL = SAC(
@@ -189,7 +189,7 @@ def test_a_redrawn_pool_keeps_the_contract(space):
 
 def test_the_pool_is_redrawn_when_its_time_is_over(space):
     teacher = teacher_of("procurl-unif", space, redraw_every=100)
-    from procurl.check import CRITICS, imagined_episodes
+    from procurl.check.contracts import CRITICS, imagined_episodes
 
     state = teacher.init(jax.random.key(0))
     pools, steps = [np.asarray(state.context)], 0
@@ -246,7 +246,7 @@ def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(space, whole, tmp_path
 def test_a_worker_that_dies_is_reported_and_nothing_saved_is_lost(space, whole, tmp_path):
     with pytest.raises(WorkerError, match=r"worker \d \(process \d+\) was killed by SIGKILL while it played"):
         run(space, env=PaysOnHost(dies_at=90), out=tmp_path / "run", save_share=1.0)
-    from procurl.checkpoint import load_checkpoint
+    from procurl.runs.store.checkpoint import load_checkpoint
 
     assert 0 < load_checkpoint(tmp_path / "run").steps_done < 512
     assert_same_run(run(space, out=tmp_path / "run"), whole)

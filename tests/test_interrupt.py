@@ -11,7 +11,7 @@ import pytest
 from test_cli import TINY, run_cli
 
 import procurl
-from procurl.interrupt import Interruptible, start_compiler, wait_for
+from procurl.runs.interrupt import Interruptible, start_compiler, wait_for
 
 SIGNALS = [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
 

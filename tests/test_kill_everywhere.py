@@ -17,7 +17,7 @@ import pytest
 from test_checkpoint import deterministic_files
 
 import procurl
-from procurl import checkpoint
+from procurl.runs.store import checkpoint
 
 DRIVER = Path(__file__).with_name("killed.py")
 SETTINGS = ("point-mass-1t", "point-mass-2g", "maze-plane", "minigrid", "bipedal")

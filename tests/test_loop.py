@@ -17,9 +17,9 @@ from worlds import SMALL, Walk, assert_same, assert_same_up_to_rounding, fast, o
 import procurl
 from procurl import loop
 from procurl.config import PPO, Config
-from procurl.engine import Engine, block_size
 from procurl.envs.point_mass import PointMass
 from procurl.errors import ConfigError, NonFiniteError, SpaceError
+from procurl.runs.engine import Engine, block_size
 from procurl.students import nets, rollout
 from procurl.types import Task
 

@@ -15,13 +15,14 @@ import pytest
 from worlds import run
 
 from procurl import cli
-from procurl.bench import markdown, page_data, report
+from procurl.bench import report
+from procurl.bench.report import markdown, page_data
+from procurl.bench.report.studies import collect
 from procurl.bench.stats import bootstrap_interval, mean_and_error, summarise
-from procurl.bench.studies import collect
 from procurl.errors import ConfigError, RunFolderError
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "src/procurl/bench/page"
+PAGE = ROOT / "src/procurl/bench/report/assets"
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><!--"
 
 
@@ -216,7 +217,7 @@ def test_frames_hold_the_tasks_of_their_iterations(collection, data):
 
 
 def test_shares_of_minigrid_s_families(tmp_path):
-    from procurl.bench.style import FAMILY_COLOURS
+    from procurl.bench.report.style import FAMILY_COLOURS
     from procurl.envs.minigrid.families import BITS, BLOCKED, CROSSING
 
     result = made_up_run("minigrid", "IID", [0], low=np.zeros(8), high=np.ones(8), names=tuple("abcdefgh"))

@@ -14,9 +14,9 @@ import safetensors.numpy
 from worlds import assert_same, run
 
 import procurl
-from procurl import storage
 from procurl.errors import ConfigError, RunFolderError
-from procurl.result import SaveError
+from procurl.runs.store import disk
+from procurl.runs.store.result import SaveError
 
 
 @pytest.fixture(scope="module")
@@ -81,14 +81,14 @@ def test_a_folder_that_holds_anything_is_refused(result, folder, tmp_path):
 
 @pytest.mark.parametrize("failing", ["evaluations.npz", "manifest.json"])
 def test_a_full_disk_leaves_nothing_half_done(result, tmp_path, monkeypatch, failing):
-    real = storage.write
+    real = disk.write
 
     def full(path, content):
         if path.name == failing:
             raise OSError(errno.ENOSPC, "No space left on device")
         real(path, content)
 
-    monkeypatch.setattr(storage, "write", full)
+    monkeypatch.setattr(disk, "write", full)
     with pytest.raises(SaveError, match="No space left on device. Nothing was overwritten") as caught:
         result.save(tmp_path / "run")
     assert list((tmp_path / "run").iterdir()) == []
@@ -103,7 +103,7 @@ def test_a_real_limit_on_file_size_is_reported(folder, tmp_path):
         """
         import resource, signal, sys
         from procurl.errors import RunFolderError
-        from procurl.result import load_result
+        from procurl.runs.store.result import load_result
         result = load_result(sys.argv[1])
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
@@ -137,7 +137,7 @@ def test_damage_is_detected_and_named(folder, name):
 
 def test_other_formats_and_no_run_are_named(folder, tmp_path):
     manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_bytes(storage.to_json({**manifest, "version": 99}))
+    (folder / "manifest.json").write_bytes(disk.to_json({**manifest, "version": 99}))
     with pytest.raises(RunFolderError, match="procurl-run of version 99, and this procurl"):
         procurl.load_result(folder)
     (folder / "manifest.json").write_text("{")
@@ -159,7 +159,7 @@ def test_a_pickle_inside_an_npz_is_refused(folder):
     np.savez(folder / "trace.npz", x=np.array([Bomb()], dtype=object))
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["sha256"]["trace.npz"] = hashlib.sha256((folder / "trace.npz").read_bytes()).hexdigest()
-    (folder / "manifest.json").write_bytes(storage.to_json(manifest))
+    (folder / "manifest.json").write_bytes(disk.to_json(manifest))
     assert pickle.PickleError  # what must not be reached
     with pytest.raises(RunFolderError, match=r"trace.npz cannot be read"):
         procurl.load_result(folder)

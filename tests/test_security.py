@@ -21,14 +21,17 @@ import numpy as np
 import pytest
 
 import procurl
-from procurl import checkpoint, cli, state, storage
-from procurl.bench import markdown, recorded, report, suites
-from procurl.bench.folder import GridFolder
-from procurl.bench.studies import collect
+from procurl import cli
+from procurl.bench import report
+from procurl.bench.grid import suites
+from procurl.bench.grid.folder import GridFolder
+from procurl.bench.report import markdown, recorded
+from procurl.bench.report.studies import collect
+from procurl.check.text import in_one_line, printable
 from procurl.errors import CheckpointError, ConfigError, ProcurlError, RunFolderError
-from procurl.provenance import rebuilt
-from procurl.result import FILES
-from procurl.terminal import in_one_line, printable
+from procurl.runs.provenance import rebuilt
+from procurl.runs.store import checkpoint, disk, state
+from procurl.runs.store.result import FILES
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"
@@ -45,7 +48,7 @@ def forge(folder, name, content):
     (folder / name).write_bytes(content)
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["sha256"][name] = hashlib.sha256(content).hexdigest()
-    (folder / "manifest.json").write_bytes(storage.to_json(manifest))
+    (folder / "manifest.json").write_bytes(disk.to_json(manifest))
 
 
 class Bomb:
@@ -170,7 +173,7 @@ def test_no_file_of_a_result_can_do_anything(name, folder, evil, tmp_path, monke
 
 
 def test_weights_of_something_else_are_no_policy(folder):
-    forge(folder, "policy.safetensors", storage.to_tensors({"left": np.zeros((2, 3)), "policy.0.w": np.zeros((2, 3))}))
+    forge(folder, "policy.safetensors", disk.to_tensors({"left": np.zeros((2, 3)), "policy.0.w": np.zeros((2, 3))}))
     with pytest.raises(RunFolderError, match="run holds no weights of a student"):
         procurl.load_policy(folder)
 
@@ -373,9 +376,9 @@ def hostile_folder(folder, setting=HOSTILE):
     config["setting"] = setting
     config["teacher"] = {"class": HOSTILE, HOSTILE: HOSTILE}
     config["space"] |= {"names": [HOSTILE] * 3, "target": HOSTILE}
-    forge(folder, "config.json", storage.to_json(config))
+    forge(folder, "config.json", disk.to_json(config))
     provenance = json.loads((folder / "provenance.json").read_text())
-    forge(folder, "provenance.json", storage.to_json({**provenance, "commit": HOSTILE, HOSTILE: HOSTILE}))
+    forge(folder, "provenance.json", disk.to_json({**provenance, "commit": HOSTILE, HOSTILE: HOSTILE}))
     return folder
 
 
@@ -424,7 +427,7 @@ def test_what_is_printed():
 
 
 def test_brackets_in_a_title_are_no_markup(capsys):
-    from procurl.progress import ProgressLine
+    from procurl.cli.progress import ProgressLine
 
     with ProgressLine("[red]runs/[/nothing]"):
         pass
@@ -467,11 +470,11 @@ def test_a_configuration_names_only_what_is_here(folder):
 def test_a_result_that_contradicts_itself_is_refused(name, change, message, folder):
     content = (folder / name).read_bytes()
     if name.endswith(".json"):
-        forge(folder, name, storage.to_json({**storage.from_json(content), **change}))
+        forge(folder, name, disk.to_json({**disk.from_json(content), **change}))
     elif name.endswith(".npz"):
-        forge(folder, name, storage.to_npz({**storage.from_npz(content), **change}))
+        forge(folder, name, disk.to_npz({**disk.from_npz(content), **change}))
     else:
-        forge(folder, name, storage.to_tensors({**storage.from_tensors(content), **change}))
+        forge(folder, name, disk.to_tensors({**disk.from_tensors(content), **change}))
     with pytest.raises(RunFolderError, match=message):
         procurl.load_result(folder)
 

@@ -10,7 +10,7 @@ from scipy import stats
 from twins import procurl_target_twin
 
 import procurl
-from procurl.check import CheckError, imagined_episodes
+from procurl.check.contracts import CheckError, imagined_episodes
 from procurl.errors import ConfigError
 from procurl.targets import Point
 from procurl.teachers.base import cumulative, draw

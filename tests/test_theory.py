@@ -11,11 +11,10 @@ import pytest
 from scipy import optimize
 from scipy.special import expit
 
-from procurl.errors import ConfigError
-from procurl.theory import comparison, figure, library, page, rates
-from procurl.theory.autodiff import alignments, value_gradients
-from procurl.theory.bandit import Bandit, random_bandit
-from procurl.theory.learner import (
+from procurl.bench.theory import comparison, figure, library, page, rates
+from procurl.bench.theory.autodiff import alignments, value_gradients
+from procurl.bench.theory.bandit import Bandit, random_bandit
+from procurl.bench.theory.learner import (
     Constant,
     OverPotential,
     expected_improvement,
@@ -24,8 +23,9 @@ from procurl.theory.learner import (
     sampled_step,
     score,
 )
-from procurl.theory.simulation import simulate, steps_to
-from procurl.theory.teachers import TEACHERS, Alignment, ProductRule, Softmax, TargetOnly, Uniform, product
+from procurl.bench.theory.simulation import simulate, steps_to
+from procurl.bench.theory.teachers import TEACHERS, Alignment, ProductRule, Softmax, TargetOnly, Uniform, product
+from procurl.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
 

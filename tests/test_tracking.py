@@ -20,7 +20,7 @@ from procurl import cli
 from procurl.errors import ConfigError, MissingExtraError, RunFolderError
 from procurl.integrations import tracking
 from procurl.integrations.tracking import TensorBoardLog, WandbLog, together
-from procurl.record import Progress
+from procurl.runs.log import Progress
 
 PPO = procurl.PPO(n_steps=1024, n_envs=8, batch_size=64, shared=(8,), separate=(8,), epochs=1)
 NAMES = ("gate_position", "gate_width", "friction")

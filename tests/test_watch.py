@@ -13,14 +13,13 @@ from PIL import Image
 import procurl
 import procurl.integrations.gymnasium
 from procurl import cli
-from procurl.bench import film
-from procurl.bench.film import Film
-from procurl.bench.watch import watch
+from procurl.bench.watch import film, watch
+from procurl.bench.watch.film import Film
 from procurl.errors import ConfigError, MissingExtraError, RunFolderError
-from procurl.policy import flatten
-from procurl.provenance import describe
-from procurl.result import Result
+from procurl.runs.provenance import describe
+from procurl.runs.store.result import Result
 from procurl.students import ppo, sac
+from procurl.students.policy import flatten
 
 SEEDS = (4, 7)
 

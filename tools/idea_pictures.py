@@ -19,12 +19,12 @@ from matplotlib.colors import LogNorm, Normalize
 
 import procurl
 import procurl.integrations.gymnasium
-from procurl.bench import recorded
-from procurl.bench.figures import canvas
+from procurl.bench.report import recorded
+from procurl.bench.report.figures import canvas
+from procurl.bench.report.style import COLOURS, NAMES
 from procurl.bench.stats import bootstrap_interval
-from procurl.bench.style import COLOURS, NAMES
-from procurl.policy import unflatten
 from procurl.students.critic import StudentCritic
+from procurl.students.policy import unflatten
 from procurl.teachers.procurl import learning_potential
 
 ROOT = Path(__file__).parent.parent

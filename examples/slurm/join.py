@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 import procurl
-from procurl.join import joined
+from procurl.runs.store.join import joined
 
 
 def main() -> None:

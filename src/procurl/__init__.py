@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from procurl import moved
+
 __version__ = "0.1.0"
 
 _HOME = {
@@ -29,19 +31,19 @@ _HOME = {
     "PPO": "procurl.config",
     "SAC": "procurl.config",
     "train": "procurl.loop",
-    "evaluate": "procurl.evaluation",
-    "Progress": "procurl.record",
-    "Result": "procurl.result",
-    "load_result": "procurl.result",
-    "load_policy": "procurl.result",
-    "Curriculum": "procurl.curriculum",
-    "task_space": "procurl.task_spaces",
-    "ReturnRegressor": "procurl.regressor",
-    "save_state": "procurl.state",
-    "load_state": "procurl.state",
-    "check_space": "procurl.check",
-    "check_env": "procurl.check",
-    "check_teacher": "procurl.check",
+    "evaluate": "procurl.runs.evaluation",
+    "Progress": "procurl.runs.log",
+    "Result": "procurl.runs.store.result",
+    "load_result": "procurl.runs.store.result",
+    "load_policy": "procurl.runs.store.result",
+    "Curriculum": "procurl.runs.curriculum",
+    "task_space": "procurl.envs.task_space",
+    "ReturnRegressor": "procurl.students.regressor",
+    "save_state": "procurl.runs.store.state",
+    "load_state": "procurl.runs.store.state",
+    "check_space": "procurl.check.contracts",
+    "check_env": "procurl.check.contracts",
+    "check_teacher": "procurl.check.contracts",
     "Task": "procurl.types",
     "TaskSpace": "procurl.types",
     "Episodes": "procurl.types",
@@ -52,19 +54,19 @@ _HOME = {
 __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:
-    from procurl.check import check_env, check_space, check_teacher
+    from procurl.check.contracts import check_env, check_space, check_teacher
     from procurl.config import PPO, SAC, Config
-    from procurl.curriculum import Curriculum
     from procurl.devices import use_cores
     from procurl.envs import SETTINGS, make
-    from procurl.evaluation import evaluate
+    from procurl.envs.task_space import task_space
     from procurl.loop import train
     from procurl.presets import preset
-    from procurl.record import Progress
-    from procurl.regressor import ReturnRegressor
-    from procurl.result import Result, load_policy, load_result
-    from procurl.state import load_state, save_state
-    from procurl.task_spaces import task_space
+    from procurl.runs.curriculum import Curriculum
+    from procurl.runs.evaluation import evaluate
+    from procurl.runs.log import Progress
+    from procurl.runs.store.result import Result, load_policy, load_result
+    from procurl.runs.store.state import load_state, save_state
+    from procurl.students.regressor import ReturnRegressor
     from procurl.teachers import (
         CURROT,
         GRADIENT,
@@ -81,7 +83,12 @@ if TYPE_CHECKING:
     from procurl.types import Episodes, Step, Task, TaskSpace
 
 
+moved.install()
+
+
 def __getattr__(name: str) -> Any:
+    if f"procurl.{name}" in moved.MOVED:
+        return importlib.import_module(f"procurl.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'procurl' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)

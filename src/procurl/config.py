@@ -11,7 +11,7 @@ import numbers
 from dataclasses import dataclass
 from typing import Any
 
-from procurl.arguments import real, whole
+from procurl.check.numbers import real, whole
 from procurl.errors import ConfigError, unknown_name
 
 MOST_WHOLE = 2**31 - 1  # whole numbers, too, are computed with in 32 bits

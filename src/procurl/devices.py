@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from procurl.arguments import whole
+from procurl.check.numbers import whole
 from procurl.errors import ConfigError
 
 

@@ -15,12 +15,13 @@ import jax
 import numpy as np
 from jax import Array
 
-from procurl import arguments, check, record
-from procurl.checkpoint import Resume, open_run
+from procurl.check import contracts, numbers
 from procurl.config import Config
 from procurl.errors import ConfigError
-from procurl.provenance import describe
-from procurl.result import Result
+from procurl.runs import log as record
+from procurl.runs.provenance import describe
+from procurl.runs.store.checkpoint import Resume, open_run
+from procurl.runs.store.result import Result
 from procurl.students import ppo, rollout
 from procurl.students.critic import StudentCritic
 from procurl.students.ppo import Student
@@ -99,13 +100,13 @@ def train(
     same and raises SystemExit. Before the first iteration there is nothing to save, and both are raised at once, even
     while the compiler is at work. It is left to finish: a script's exit waits for it, the command line's does not.
     """
-    from procurl.interrupt import Interruptible
+    from procurl.runs.interrupt import Interruptible
 
     config = Config() if config is None else config
-    check.require_kinds(env, teacher, config, callback)
-    seed_numbers = arguments.seed_numbers(seeds)
-    n_iterations = arguments.iterations(steps, config.student.n_steps)
-    check.require_fit(env, teacher)
+    contracts.require_kinds(env, teacher, config, callback)
+    seed_numbers = numbers.seed_numbers(seeds)
+    n_iterations = numbers.iterations(steps, config.student.n_steps)
+    contracts.require_fit(env, teacher)
     require_engine(env, config, workers)
     described = describe(env, teacher, config, seed_numbers, n_iterations * config.student.n_steps)
 
@@ -167,10 +168,10 @@ def engine_for(
 ) -> AnyEngine:
     """Where the environment lives: in JAX, or in worker processes."""
     if isinstance(env, HostEnv):
-        from procurl.host.engine import HostEngine
+        from procurl.runs.host.engine import HostEngine
 
         return HostEngine(env, teacher, config, seeds, workers)
-    from procurl.engine import Engine  # it compiles `begin` and `iteration`
+    from procurl.runs.engine import Engine  # it compiles `begin` and `iteration`
 
     return Engine(env, teacher, config, seeds)
 
@@ -178,7 +179,7 @@ def engine_for(
 def require_engine(env: Env | HostEnv, config: Config, workers: int | None) -> None:
     """What an engine would refuse, before anything is written."""
     if workers is not None:
-        arguments.whole("workers", workers, 1)
+        numbers.whole("workers", workers, 1)
     if isinstance(env, HostEnv):
         return
     if config.sac is not None:

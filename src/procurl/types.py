@@ -92,7 +92,7 @@ class Env(Protocol):
 
 @runtime_checkable
 class HostEnv(Protocol):
-    """A task family outside of JAX, played by worker processes (`procurl.host`)."""
+    """A task family outside of JAX, played by worker processes (`procurl.runs.host`)."""
 
     obs_size: int
     action: Continuous | Discrete

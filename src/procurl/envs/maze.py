@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from procurl.config import check_fields, param
-from procurl.envs.spaces import box_space
+from procurl.envs.box_space import box_space
 from procurl.programs import pytree
 from procurl.targets import Mixture, Point, Uniform
 from procurl.types import Continuous, Step, TargetDistribution, Task, TaskSpace

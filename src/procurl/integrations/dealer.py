@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from procurl.curriculum import Curriculum, Value
+from procurl.envs.host_tasks import KEYS, HostTask
 from procurl.errors import ConfigError
-from procurl.integrations.tasks import KEYS, HostTask
+from procurl.runs.curriculum import Curriculum, Value
 
 
 class Dealer:

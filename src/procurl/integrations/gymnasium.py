@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from procurl.envs.host_tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, refuse_unknown
 from procurl.errors import ConfigError
 from procurl.integrations import name_the_extra
-from procurl.integrations.tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, refuse_unknown
 
 try:
     import gymnasium
@@ -191,8 +191,8 @@ def register() -> None:
         if env_id not in gymnasium.registry:
             gymnasium.register(
                 env_id,
-                entry_point="procurl.integrations.settings:SettingEnv",
-                vector_entry_point="procurl.integrations.settings_vector:SettingVectorEnv",
+                entry_point="procurl.integrations.setting_env:SettingEnv",
+                vector_entry_point="procurl.integrations.setting_vector:SettingVectorEnv",
                 kwargs={"setting": setting, "family": family},
             )
     for env_id, entry_point in ON_PACKAGES.items():

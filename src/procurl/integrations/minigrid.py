@@ -15,11 +15,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from procurl.envs.host_tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, integer, refuse_unknown
 from procurl.envs.minigrid.families import BITS, BLOCKED, SKILLS, nearest_family
 from procurl.envs.minigrid.pool import FAMILY_OF_SEED
 from procurl.errors import ConfigError, unknown_name
 from procurl.integrations import name_the_extra
-from procurl.integrations.tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, integer, refuse_unknown
 
 try:
     from procurl.envs.minigrid import package

@@ -21,11 +21,11 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from procurl.curriculum import Curriculum, Value
+from procurl.envs.host_tasks import HostTask
 from procurl.errors import CheckpointError, ConfigError
 from procurl.integrations import name_the_extra
 from procurl.integrations.dealer import Dealer, reported_task
-from procurl.integrations.tasks import HostTask
+from procurl.runs.curriculum import Curriculum, Value
 
 try:
     import stable_baselines3  # noqa: F401  # asked for first, so that its absence is named
@@ -229,7 +229,7 @@ class CurriculumCallback(BaseCallback):
         Weights, optimisers, counters, running averages (VecNormalize) and the replay buffer; no pickle. Episodes that
         are being played begin anew when the file is loaded.
         """
-        from procurl.state import save_state
+        from procurl.runs.store.state import save_state
 
         if self._segments:
             raise ConfigError("a rollout is being played: save between two rollouts, or with save_path=...")
@@ -242,8 +242,8 @@ class CurriculumCallback(BaseCallback):
 
         Then `model.learn(more, callback=callback, reset_num_timesteps=False)`.
         """
-        from procurl.checkpoint import differing, listed
-        from procurl.state import arranged, note, read_state
+        from procurl.runs.store.checkpoint import differing, listed
+        from procurl.runs.store.state import arranged, note, read_state
 
         tensors, notes = read_state(path)
         if "run" not in notes:
@@ -281,7 +281,7 @@ class CurriculumCallback(BaseCallback):
 
 def _sized(like: Any, tensors: dict[str, NDArray[Any]], prefix: str) -> Any:
     """A tree whose arrays are as long as those of a file: episodes are kept in lists that grow."""
-    from procurl.state import named
+    from procurl.runs.store.state import named
 
     def sized(name: str, leaf: NDArray[Any]) -> NDArray[Any]:
         there = tensors.get(f"{prefix}.{name}")

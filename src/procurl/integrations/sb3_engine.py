@@ -21,20 +21,20 @@ from stable_baselines3 import PPO, __version__
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv
 
-from procurl import record
-from procurl.arguments import iterations, seed_numbers
+from procurl.check.numbers import iterations, seed_numbers
 from procurl.config import PPO as PPOConfig
 from procurl.config import Config
-from procurl.curriculum import Curriculum
 from procurl.errors import ConfigError, RunFolderError
-from procurl.evaluation import evaluate
 from procurl.integrations.sb3 import CurriculumCallback
 from procurl.integrations.sb3_values import CriticValue
-from procurl.integrations.settings import to_jax
-from procurl.integrations.settings_vector import SettingVectorEnv, begin_all
-from procurl.join import joined
+from procurl.integrations.setting_env import to_jax
+from procurl.integrations.setting_vector import SettingVectorEnv, begin_all
 from procurl.programs import jit
-from procurl.result import Result, load_result, reserve
+from procurl.runs import log
+from procurl.runs.curriculum import Curriculum
+from procurl.runs.evaluation import evaluate
+from procurl.runs.store.join import joined
+from procurl.runs.store.result import Result, load_result, reserve
 from procurl.students.nets import Params
 from procurl.students.ppo import Losses
 from procurl.types import Env, Task, Teacher
@@ -50,7 +50,7 @@ def train(
     seeds: Iterable[int] | int = 1,
     steps: int = 1_000_000,
     out: str | Path | None = None,
-    callback: Callable[[record.Progress], bool | None] | None = None,
+    callback: Callable[[log.Progress], bool | None] | None = None,
 ) -> Result:
     """`procurl.train` with Stable-Baselines3; the arguments mean the same.
 
@@ -96,14 +96,14 @@ class _Run:
             vf_coef=ppo.value_coef, max_grad_norm=ppo.max_grad_norm, seed=seed, device="cpu",
             policy_kwargs=_network(ppo),
         )  # fmt: skip
-        self.log = record.Log(env, teacher, config, (seed,), n_iterations)
+        self.log = log.Log(env, teacher, config, (seed,), n_iterations)
         self.total_steps = n_iterations * ppo.n_steps
         space, episodes = teacher.space, config.evaluation_episodes
         self._score = jit(
             lambda params, key: evaluate(env, params, space.held_out, key, episodes, fresh_seeds=space.fresh_seeds)
         )
 
-    def played(self, callback: Callable[[record.Progress], bool | None] | None) -> Result:
+    def played(self, callback: Callable[[log.Progress], bool | None] | None) -> Result:
         self.callback = callback
         self.evaluate()
         curriculum = Curriculum(self.teacher, self.seed, every=self.config.ppo.n_steps, n_envs=self.config.ppo.n_envs)
@@ -120,7 +120,7 @@ class _Run:
         scores = self._score(params_of(self.model), key)
         self.log.evaluated(jax.tree.map(lambda x: np.asarray(x)[None], scores))
 
-    def iterated(self, trace: record.Trace) -> bool:
+    def iterated(self, trace: log.Trace) -> bool:
         """After an update: remember it, evaluate when it is time; False ends the run."""
         self.log.iterated(jax.tree.map(lambda x: np.asarray(x)[None], trace))
         if self.log.iterations % self.config.evaluate_every and self.log.iterations < self.log.n_iterations:
@@ -143,7 +143,7 @@ class _Recorder(CurriculumCallback):
         self.run = run
         self._waiting: Any = None
         self._goes_on = True
-        self._trace = jit(record.trace)
+        self._trace = jit(log.trace)
 
     def _observe(self) -> None:
         buffer = self.model.rollout_buffer  # type: ignore[attr-defined]
@@ -179,7 +179,7 @@ LOSSES = ("policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl")
 
 
 class _Played(NamedTuple):
-    """What `record.trace` looks at in a rollout."""
+    """What `log.trace` looks at in a rollout."""
 
     obs: NDArray[np.float32]
     action: NDArray[Any]
@@ -313,8 +313,8 @@ def _earlier(
     kept: Path | None, env: Env, teacher: Teacher, config: Config, seed: int, n_iterations: int
 ) -> Result | None:
     """The result of a seed that an earlier call has finished."""
-    from procurl.checkpoint import differing, listed
-    from procurl.provenance import describe
+    from procurl.runs.provenance import describe
+    from procurl.runs.store.checkpoint import differing, listed
 
     if kept is None or not kept.exists():
         return None

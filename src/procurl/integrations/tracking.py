@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from procurl import storage
 from procurl.bench.stats import mean_and_error
 from procurl.errors import ConfigError, MissingExtraError, RunFolderError, unknown_name
-from procurl.record import Progress
+from procurl.runs.log import Progress
+from procurl.runs.store import disk
 
 logger = logging.getLogger("procurl")
 
@@ -245,7 +245,7 @@ class WandbState:
         )
         if self._path is not None and not fresh and self._path.exists():
             try:
-                before = storage.from_json(storage.read(self._path, storage.MOST_TEXT), finite=False)
+                before = disk.from_json(disk.read(self._path, disk.MOST_TEXT), finite=False)
                 if before["run"] == self._told:
                     self.run_id, self.position = str(before["id"]), int(before["position"])
             except (OSError, ValueError, KeyError, TypeError) as error:

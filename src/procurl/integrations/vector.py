@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
-from procurl.curriculum import Curriculum, Value
+from procurl.envs.host_tasks import KEYS
 from procurl.errors import ConfigError
 from procurl.integrations.dealer import Dealer, reported_task
 from procurl.integrations.gymnasium import ended_tasks
-from procurl.integrations.tasks import KEYS
+from procurl.runs.curriculum import Curriculum, Value
 
 
 class CurriculumVectorEnv(VectorWrapper):

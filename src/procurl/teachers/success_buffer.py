@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from procurl.arguments import LARGEST
+from procurl.check.numbers import LARGEST
 from procurl.teachers.base import draw
 from procurl.teachers.transport import assign, squared_distances
 from procurl.types import Episodes

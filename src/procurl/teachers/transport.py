@@ -18,7 +18,7 @@ from jax import Array
 from scipy.optimize import linear_sum_assignment
 
 from procurl.errors import ConfigError
-from procurl.hostcall import call_on_host
+from procurl.teachers.hostcall import call_on_host
 from procurl.types import TaskSpace
 
 NARROWEST, WIDEST = 1e-6, 1e15  # of the widest dimension of a space in which distances are measured

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from procurl.config import check_fields, param
 from procurl.envs.bipedal.track import HIGH, LOW, MAX_STEPS, NAMES
-from procurl.envs.spaces import box_space
+from procurl.envs.box_space import box_space
 from procurl.targets import Uniform
 from procurl.types import Continuous, Task, TaskSpace
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from procurl.envs.bipedal.track import GROUND, HIGH, LOW, MASTERED, MAX_STEPS, NAMES, STEP, make_track
+from procurl.envs.host_tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, refuse_unknown
 from procurl.errors import ConfigError, MissingExtraError
-from procurl.integrations.tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, refuse_unknown
 
 try:
     import Box2D

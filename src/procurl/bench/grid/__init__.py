@@ -1,0 +1,1 @@
+"""`procurl bench`: grids of settings, strategies and seeds, and who runs them."""

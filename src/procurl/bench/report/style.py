@@ -1,0 +1,86 @@
+"""How strategies and settings look and are called, in every figure and on every page. Needs no matplotlib.
+
+A strategy has one colour and one marker everywhere; runs of the same strategy with other hyper-parameters have another
+line style. Colours are for people, those with colour-blindness too; markers and lines are for printing in grey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from procurl.runs.store.result import Result
+
+# Okabe and Ito's palette, which people with colour-blindness can tell apart.
+COLOURS = {
+    "ProCuRLTarget": "#D55E00",
+    "ProCuRLUnif": "#E69F00",
+    "SPDL": "#CC79A7",
+    "CURROT": "#0072B2",
+    "PLR": "#56B4E9",
+    "GRADIENT": "#009E73",
+    "IID": "#000000",
+    "Target": "#999999",
+}
+OWN_COLOUR = "#117733"  # teachers from elsewhere
+MARKERS = dict(zip(COLOURS, "o^vsDPX*", strict=True))  # matplotlib's names
+LINES = ("-", "--", ":", "-.")  # the first variant of a strategy, the second, ...
+# MiniG's families from the target to those that have least in common with it.
+FAMILY_COLOURS = {
+    "blocked-unlock-pickup": "#D55E00",
+    "unlock-pickup": "#E69F00",
+    "unlock": "#F0E442",
+    "four-rooms": "#56B4E9",
+    "crossing": "#009E73",
+    "dynamic-obstacles": "#0072B2",
+}
+NAMES = {"ProCuRLTarget": "ProCuRL-Target", "ProCuRLUnif": "ProCuRL-Unif"}
+# The paper's names of its settings.
+TITLES = {
+    "point-mass-1t": "PM-s:1T",
+    "point-mass-2g": "PM-s:2G",
+    "maze-plane": "SGR",
+    "minigrid": "MiniG",
+    "bipedal": "BW",
+}
+
+
+class Look(NamedTuple):
+    """How the curves of one strategy, or of one variant of it, are drawn."""
+
+    colour: str
+    marker: str
+    line: str
+
+
+def looks(strategies: Iterable[tuple[str, str]]) -> dict[str, Look]:
+    """Label -> look, for pairs of (teacher class, label), in the order of a legend."""
+    order = [*COLOURS]
+    distinct = dict.fromkeys(strategies)
+    found: dict[str, Look] = {}
+    for teacher, label in sorted(distinct, key=lambda s: order.index(s[0]) if s[0] in order else len(order)):
+        colour = COLOURS.get(teacher, OWN_COLOUR)
+        before = sum(look.colour == colour for look in found.values())
+        found[label] = Look(colour, MARKERS.get(teacher, ">"), LINES[before % len(LINES)])
+    return found
+
+
+def labels(results: Sequence[Result]) -> list[str]:
+    """Teacher names; where two runs share one, what tells them apart is added."""
+    plain = [NAMES.get(r.config["teacher"]["class"], r.config["teacher"]["class"]) for r in results]
+    out = []
+    for name, result in zip(plain, results, strict=True):
+        same = [r.config["teacher"] for n, r in zip(plain, results, strict=True) if n == name]
+        differing = [k for k in same[0] if any(t.get(k) != same[0].get(k) for t in same)]
+        details = ", ".join(f"{k}={result.config['teacher'][k]}" for k in differing)
+        out.append(f"{name} ({details})" if details else name)
+    return out
+
+
+def looks_of(results: Sequence[Result]) -> dict[str, Look]:
+    """The same for the runs of one setting, by their labels."""
+    return looks(zip((r.config["teacher"]["class"] for r in results), labels(results), strict=True))
+
+
+def colour_of(result: Result) -> str:
+    return COLOURS.get(result.config["teacher"]["class"], OWN_COLOUR)

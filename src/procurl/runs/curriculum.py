@@ -1,0 +1,371 @@
+"""A curriculum for a loop of your own: the same teachers, with NumPy in and out and no knowledge of your agent.
+
+    curriculum = procurl.Curriculum(teacher, seed=0)
+    while training:
+        task = curriculum.next()                              # 1. the teacher picks
+        ret, length = play(task.context, task.seed)           # 2. the student plays
+        curriculum.record(task, ret=ret, length=length)
+        if curriculum.due:
+            curriculum.observe(value=my_critic)               # 4. the teacher watches
+
+Proposals, keys and records are those of `loop.py`, so that from the same seed and the same episodes a host loop is
+offered what the JAX engine would be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from procurl.check.contracts import require_teacher
+from procurl.check.numbers import LARGEST, measured, whole
+from procurl.envs.host_tasks import HostTask
+from procurl.errors import CheckpointError, ConfigError, NonFiniteError
+from procurl.programs import jit
+from procurl.runs.provenance import describe_teacher
+from procurl.runs.store.state import load_state, note, read_notes, save_state
+from procurl.types import Episodes, Task, Teacher
+
+Value = Callable[[Task], Any]
+LONGEST = 10_000_000  # period: a task for every step is drawn in advance
+
+
+class Curriculum:
+    """A teacher and its state, for any loop.
+
+    Args:
+        teacher: from `procurl.make_teacher`, or your own.
+        seed: of the curriculum; the same seed and records give the same tasks.
+        every: the period between two updates, the paper's N_pos.
+        unit: of `every`: environment steps (of recorded episodes), or finished episodes.
+        n_envs: how many episodes run side by side.
+    """
+
+    def __init__(
+        self,
+        teacher: Teacher,
+        seed: int = 0,
+        *,
+        every: int = 5120,
+        unit: Literal["steps", "episodes"] = "steps",
+        n_envs: int = 1,
+    ) -> None:
+        require_teacher(teacher)
+        seed = whole("seed", seed, 0, 2**32 - 1)
+        every, n_envs = whole("every", every, 1, LONGEST), whole("n_envs", n_envs, 1, LONGEST)
+        if unit not in ("steps", "episodes"):
+            raise ConfigError(f"unit = {unit!r}: expected 'steps' or 'episodes'")
+        self.teacher, self.seed, self.every, self.unit, self.n_envs = teacher, seed, every, unit, n_envs
+        self.updates = 0
+        # A task may be handed out while the episode before it still runs: environments that reset themselves want that.
+        self._n_open = 2 * n_envs
+        self._n_queue = every if unit == "steps" else every + self._n_open
+        self._key = jax.random.key(seed)
+        k_teacher, _, k_pick = jax.random.split(jax.random.fold_in(self._key, 0), 3)  # as in loop.begin
+        self._state = _init(teacher, k_teacher)
+        first = self._proposed(k_pick, n_envs)
+        self._fill(first, np.zeros(n_envs, np.float32), np.zeros(n_envs, np.int32))
+        self._handed[:] = False
+        self._holders: dict[int, HostTask | Task] = {}  # row -> the very object that stands for it outside
+        self._row = 0  # the next one to hand out
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to call `observe`."""
+        done = self._episodes.steps.sum() if self.unit == "steps" else self._episodes.finished.sum()
+        return bool(done >= self.every)
+
+    def next(self) -> HostTask:
+        """The next task to play."""
+        if self._row >= len(self._handed):
+            raise ConfigError(
+                f"{self._n_queue} tasks were handed out since the last update: call observe(), and check that episodes "
+                f"are recorded"
+            )
+        row = self._row
+        self._handed[row] = True
+        self._row += 1
+        if self._row == self.n_envs and not self.updates:
+            self._row = self._n_open  # the first tasks stand before the queue
+        e = self._episodes.task
+        task = HostTask(e.context[row].copy(), int(e.seed[row]), int(e.row[row]))
+        self._holders[row] = task
+        return task
+
+    def record(
+        self,
+        task: HostTask | Task,
+        *,
+        ret: float,
+        length: int,
+        success: bool = False,
+        advantage: float | None = None,
+        abs_advantage: float | None = None,
+        finished: bool = True,
+    ) -> None:
+        """What came of a task that `next` handed out.
+
+        Args:
+            task: as it was handed out.
+            ret: return of the whole episode.
+            length: its number of steps.
+            success: whether it reached its goal.
+            advantage: mean advantage over its steps since the last update; PLR cannot do without.
+            abs_advantage: mean absolute advantage; |advantage| if not given.
+            finished: False for an episode that goes on beyond the next update.
+        """
+        row = self._find(task)
+        e = self._episodes
+        earlier = int(self._earlier[row])
+        try:
+            length = whole("length", _plain(length), max(earlier, 1), 2**31 - 1)
+        except ConfigError as error:
+            raise ConfigError(f"length = {length!r}: expected the number of steps of the whole episode") from error
+        ret = self._finite("ret", ret, row)
+        if advantage is None:
+            if getattr(self.teacher, "reads_advantages", False):
+                raise ConfigError(
+                    f"{type(self.teacher).__name__} scores tasks by advantages: record(..., advantage=...)"
+                )
+            advantage = 0.0
+        advantage = self._finite("advantage", advantage, row)
+        absolute = abs(advantage) if abs_advantage is None else self._finite("abs_advantage", abs_advantage, row)
+        e.ret[row], e.length[row], e.steps[row] = ret, length, length - self._earlier[row]
+        e.success[row], e.finished[row] = success, finished
+        e.gae[row] = advantage
+        e.abs_gae[row] = absolute
+        e.started[row] = self._earlier[row] == 0
+
+    def withdraw(self, task: HostTask | Task) -> None:
+        """A task that was handed out and will not be played to its end."""
+        self._handed[self._find(task)] = False
+
+    def replay(self, task: HostTask | Task) -> None:
+        """A task that is being played begins anew: what its first attempt brought so far is forgotten.
+
+        For agents whose environments cannot be saved in the middle of an episode.
+        """
+        row = self._find(task)
+        self._earlier[row] = self._episodes.length[row] = self._episodes.ret[row] = 0
+
+    @property
+    def asks_for_values(self) -> bool:
+        """Whether this teacher needs `observe(value=...)`."""
+        return bool(_asked_tasks.eval_shape(self.teacher, self._state, self._key, _device(self._episodes)))
+
+    def observe(self, value: Value | None = None) -> None:
+        """Let the teacher watch, and start the next period.
+
+        Args:
+            value: the student's value of tasks: gets a `Task` of NumPy arrays (context f32[n, d], seed and row i32[n])
+                and returns n numbers in units of return. Teachers that ask for none do without.
+        """
+        _, _, _, k_watch = self._keys()
+        watching = self.teacher, self._state, k_watch, _device(self._episodes)
+        asked = _asked_tasks(*watching)
+        if value is not None and not callable(value):
+            raise ConfigError(f"value = {value!r}: expected a function of tasks, or a procurl.ReturnRegressor")
+        if asked and value is None:
+            raise ConfigError(f"{type(self.teacher).__name__} asks for the student's values: call observe(value=...)")
+        answers = [self._answer(value, _host(tasks)) for tasks in asked] if value is not None else []
+        self._state, meant = jax.block_until_ready(_observe(*watching, answers))
+        if not jax.tree.all(jax.tree.map(np.array_equal, asked, meant)):
+            raise ConfigError(
+                f"{type(self.teacher).__name__} asks for the values of tasks that depend on values it has just been "
+                f"given: on the host it must ask for all of them at once"
+            )
+        self.updates += 1
+        e = self._episodes
+        running = np.flatnonzero(self._handed & ~e.finished)[-self._n_open :]
+        self._holders = {k: self._holders[row] for k, row in enumerate(running) if row in self._holders}
+        self._fill(jax.tree.map(lambda x: x[running], e.task), e.ret[running], e.length[running])
+
+    def _fill(self, running: Any, ret: np.ndarray, length: np.ndarray) -> None:
+        """The episodes of a new period: those that run, then a queue of proposals in order."""
+        k = len(ret)
+        queue = self._proposed(self._keys()[0], self._n_queue)
+
+        def rows(x: np.ndarray, y: np.ndarray) -> Any:
+            gap = np.zeros((self._n_open - k, *y.shape[1:]), y.dtype)
+            return np.concatenate([x, gap, y])
+
+        n = self._n_open + self._n_queue
+        blank: Any = np.zeros
+        zeros = np.zeros(self._n_queue)
+        self._earlier = rows(length, zeros.astype(np.int32))
+        self._episodes: Any = Episodes(  # of NumPy arrays
+            task=Task(*(rows(a, b) for a, b in zip(running, queue, strict=True))),
+            ret=rows(ret, zeros.astype(np.float32)), length=self._earlier.copy(), steps=blank(n, np.int32),
+            success=blank(n, bool), gae=blank(n, np.float32), abs_gae=blank(n, np.float32),
+            started=blank(n, bool), finished=blank(n, bool),
+        )  # fmt: skip
+        self._handed = np.arange(n) < k
+        self._row = self._n_open
+
+    def _proposed(self, key: Array, n: int) -> Any:
+        tasks = _host(_propose(self.teacher, self._state, key, n))
+        if np.isnan(tasks.context).any():
+            raise NonFiniteError(
+                f"{type(self.teacher).__name__} proposed contexts that are NaN after {self.updates} updates: its "
+                f"weights over the pool are no distribution, or its own contexts are NaN. Try procurl.check_teacher."
+            )
+        return tasks
+
+    def _find(self, task: HostTask | Task) -> int:
+        """Its row. The same task may be played twice at once, so the object itself counts first, its content second."""
+        if not isinstance(task, HostTask | Task) or getattr(task.seed, "ndim", 0) != 0:
+            raise ConfigError(f"task = {task!r}: expected one task that next() handed out")
+        e = self._episodes
+        is_open = self._handed & ~e.finished
+        for k, holder in self._holders.items():
+            if holder is task and is_open[k]:
+                return k
+        context, seed, row = np.asarray(task.context, np.float32), task.seed, int(task.row)
+        same = is_open & (e.task.seed == seed) & (e.task.row == row) & (e.task.context == context).all(axis=1)
+        candidates = sorted(np.flatnonzero(same).tolist(), key=lambda k: k in self._holders)
+        if not candidates:
+            raise ConfigError(
+                f"record: context {context.tolist()}, seed {seed}, row {row} is no task that next() handed out and "
+                f"that is still being played"
+            )
+        self._holders[candidates[0]] = task
+        return int(candidates[0])
+
+    def _keys(self) -> Array:
+        """pick, play, learn, watch of this period, as in loop.iteration."""
+        return jax.random.split(jax.random.fold_in(self._key, 2 * self.updates + 1), 4)
+
+    def _finite(self, name: str, value: Any, row: int) -> float:
+        """NaN and infinity would be a diverged agent: better said here than found in the curriculum later."""
+        number = _plain(value)
+        if isinstance(number, float) and not abs(number) <= LARGEST:  # NaN fails every comparison
+            task = self._episodes.task
+            raise NonFiniteError(
+                f"{name} = {number} of an episode with context {task.context[row].tolist()} and seed "
+                f"{int(task.seed[row])}: expected a finite number. Nothing was recorded; an agent or environment that "
+                f"has diverged gives such numbers."
+            )
+        return measured(name, number)
+
+    @staticmethod
+    def _answer(value: Value, tasks: Any) -> np.ndarray:
+        try:
+            values = np.array(value(tasks), np.float32)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"value gave no numbers for {len(tasks.seed)} tasks: {error}") from error
+        if values.shape != tasks.seed.shape:
+            raise ConfigError(
+                f"value returned shape {values.shape} for {len(tasks.seed)} tasks: expected {tasks.seed.shape}"
+            )
+        bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad):
+            raise NonFiniteError(
+                f"value returned {values[bad[0]]} for the context {tasks.context[bad[0]].tolist()} ({len(bad)} of "
+                f"{len(values)} tasks): expected finite numbers. The teacher has not watched; look at the weights of "
+                f"the student."
+            )
+        return values
+
+    # --- saving ---
+
+    @property
+    def episodes(self) -> Episodes:
+        """The episodes of this period so far, as NumPy arrays: those that were running, then the queue in order."""
+        return self._episodes
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that determines what comes next, as a tree of arrays."""
+        return {
+            "teacher": self._state, "episodes": self._episodes, "earlier": self._earlier, "handed": self._handed,
+            "counters": np.array([self.updates, self._row], np.int32),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of `state_dict`, in a curriculum that was made in the same way."""
+        self._state = jax.tree.map(jnp.asarray, state["teacher"])
+        self._episodes, self._earlier, self._handed = jax.tree.map(
+            lambda x: np.array(x), (state["episodes"], state["earlier"], state["handed"])
+        )
+        self.updates, self._row = (int(x) for x in state["counters"])
+        self._holders = {}
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it to one file, as a whole or not at all."""
+        return save_state(path, self.state_dict(), curriculum=json.dumps(self.description()))
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a file. One that belongs to another teacher, space or seed is refused."""
+        from procurl.runs.store.checkpoint import differing, listed
+
+        there = note(path, read_notes(path), "curriculum")
+        if not isinstance(there, dict):
+            raise CheckpointError(f"{path} holds no curriculum")
+        differences = differing(there, self.description())
+        if differences:
+            raise CheckpointError(
+                f"{path} is of another curriculum; nothing was loaded. It differs:\n{listed(differences)}"
+            )
+        self.load_state_dict(load_state(path, like=self.state_dict()))
+
+    def description(self) -> dict[str, Any]:
+        """What it was made of, as plain JSON data: two that are described alike can go on from each other's state."""
+        own = {"seed": self.seed, "every": self.every, "unit": self.unit, "n_envs": self.n_envs}
+        return {**describe_teacher(self.teacher), **own}
+
+
+class _Correspondence:
+    """A critic by letter. Whoever plays on the host cannot be asked from inside a compiled update: so the update is
+    traced once to see which tasks it asks about, and runs when the answers are there.
+    """
+
+    def __init__(self, answers: list[Array] | None = None) -> None:
+        self.asked: list[Task] = []
+        self.answers = answers
+
+    def value(self, tasks: Task) -> Array:
+        self.asked.append(tasks)
+        return jnp.zeros(tasks.seed.shape) if self.answers is None else self.answers[len(self.asked) - 1]
+
+
+@jit
+def _asked_tasks(teacher: Teacher, state: Any, key: Array, episodes: Episodes) -> list[Task]:
+    """The tasks whose values `observe` asks for, in order."""
+    critic = _Correspondence()
+    teacher.observe(state, key, episodes, critic)
+    return critic.asked
+
+
+@jit
+def _observe(
+    teacher: Teacher, state: Any, key: Array, episodes: Episodes, answers: list[Array]
+) -> tuple[Any, list[Task]]:
+    """The teacher's next state, and the tasks whose values it took the answers for."""
+    critic = _Correspondence(answers)
+    return teacher.observe(state, key, episodes, critic), critic.asked
+
+
+_init = jit(lambda teacher, key: teacher.init(key))
+_propose = jit(lambda teacher, state, key, n: teacher.propose(state, key, n), static_argnums=3)
+
+
+def _plain(value: Any) -> Any:
+    """An array of one number, JAX's or NumPy's, as that number; anything else as it is."""
+    return value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
+
+
+def _host(task: Task) -> Any:
+    """A `Task` of NumPy arrays."""
+    return jax.tree.map(np.array, task)
+
+
+def _device(episodes: Episodes) -> Episodes:
+    """A copy: JAX on a CPU may go on using a NumPy array's memory, and ours is written to again."""
+    return jax.tree.map(lambda x: jnp.array(x, copy=True), episodes)

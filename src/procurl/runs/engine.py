@@ -1,0 +1,251 @@
+"""Seeds side by side: the loop's functions, compiled once for all seeds and spread over the local devices.
+
+Seeds are a `vmap` axis within a device, on a CPU in blocks, and a `shard_map` axis over devices, and never talk to
+each other. All randomness of a seed's iteration t is a function of (seed, t), so a seed alone draws what it draws in
+company.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache, wraps
+from threading import Thread
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from procurl import loop
+from procurl.check.contracts import imagined_episodes
+from procurl.config import Config
+from procurl.loop import Carry
+from procurl.programs import Program, jit, kind
+from procurl.runs.evaluation import Scores, evaluate
+from procurl.runs.interrupt import start_compiler, wait_for
+from procurl.runs.log import Trace
+from procurl.runs.store.state import arranged, named, raw
+from procurl.students.critic import StudentCritic
+from procurl.types import Env, TaskSpace, Teacher
+
+PER_SEED, SHARED = PartitionSpec("seeds"), PartitionSpec()
+
+
+class Seeds:
+    """The seeds of a run and the devices that they are spread over. Every device gets the same number."""
+
+    def __init__(self, numbers: tuple[int, ...]) -> None:
+        devices = jax.local_devices()[: len(numbers)]
+        padded = numbers + numbers[-1:] * (-len(numbers) % len(devices))
+        self.n = len(numbers)
+        self.mesh = Mesh(np.array(devices), ("seeds",))
+        self.keys = self.put(jax.vmap(jax.random.key)(jnp.array(padded, jnp.uint32)))
+
+    def put(self, tree: Any) -> Any:
+        """A tree from the host, onto the devices. A padding seed repeats the last one, and so does all it does."""
+        n_padded = -(-self.n // self.mesh.size) * self.mesh.size
+
+        def padded(x: Any) -> Any:
+            missing = n_padded - x.shape[0]
+            return jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)]) if missing else x
+
+        return jax.device_put(jax.tree.map(padded, tree), NamedSharding(self.mesh, PER_SEED))
+
+    def share(self, tree: Any) -> Any:
+        """What all seeds have in common."""
+        return jax.device_put(tree, NamedSharding(self.mesh, SHARED))
+
+    def to_host(self, tree: Any) -> Any:
+        """As NumPy arrays, padding seeds left out."""
+        return jax.tree.map(lambda x: np.asarray(raw(x))[: self.n], tree)
+
+    def shapes(self, tree: Any) -> Any:
+        """Of all seeds, padding left out: shapes and types."""
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.n, *x.shape[1:]), x.dtype), tree)
+
+
+def over_seeds(fn: Callable[..., Any], mesh: Mesh, donate: bool = False, blocks: bool = False) -> Program:
+    """(key, tree of one seed, t, shared tree) -> tree of one seed, compiled for all seeds side by side.
+
+    `donate` gives the memory of the second argument to the result. With `blocks` a CPU works on a few of its seeds at a
+    time, which fit into its cache; that copies their trees, so it is not for large ones.
+    """
+
+    @wraps(fn)  # whose name the program gets
+    def of_one_device(keys: Array, trees: Any, t: Array, shared: Any) -> Any:
+        n = len(keys)
+        size = block_size(n) if blocks and mesh.devices.flat[0].platform == "cpu" else n
+        if size == n:
+            return jax.vmap(fn, in_axes=(0, 0, None, None))(keys, trees, t, shared)
+        return jax.lax.map(lambda seed: fn(*seed, t, shared), (keys, trees), batch_size=size)
+
+    spread = jax.shard_map(
+        of_one_device,
+        mesh=mesh,
+        in_specs=(PER_SEED, PER_SEED, SHARED, SHARED),
+        out_specs=PER_SEED,
+        check_vma=False,
+    )
+    return jit(spread, donate_argnums=(1,) if donate else ())
+
+
+def block_size(n: int) -> int:
+    """How many of a core's n seeds are worked on at a time: few, and none left over. In the order of their speed."""
+    return next(size for size in (4, 3, 2, 5, 7, n) if n % size == 0)
+
+
+class Jitted:
+    """A jitted function that is compiled in a thread of its own: signals are heard meanwhile (see `interrupt.py`)."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self._compiler: Thread | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        self.compile(*args)
+        return self._run(*args)
+
+    def eval_shape(self, *args: Any) -> Any:
+        return self._run.eval_shape(*args)
+
+    def compile(self, *args: Any) -> None:
+        """For arguments like these, unless that was done before."""
+        self.prepare(*args)
+        if self._compiler is not None:
+            wait_for(self._compiler)
+
+    def prepare(self, *args: Any) -> None:
+        """Begin to compile. Arguments may be shapes.
+
+        The caller traces: two threads that trace at a time have been seen to mix up what they trace (jax 0.8.0).
+        """
+        if self._compiler is not None or any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(args)):
+            return
+        with suppress(Exception):  # whatever is wrong will be said by the call itself
+            traced = self._run.lower(*args)
+
+            def compile_it() -> None:
+                with suppress(Exception):  # as above
+                    traced.compile()
+
+            self._compiler = start_compiler(compile_it)
+
+
+class Engine:
+    """begin -> iterate, iterate, ... with `evaluate` at any time."""
+
+    def __init__(self, env: Env, teacher: Teacher, config: Config, seeds: tuple[int, ...]) -> None:
+        self.seeds = Seeds(seeds)
+        self.keys = self.seeds.keys
+        # Environment, teacher and pool travel as arguments: as constants they would be compiled in.
+        self.world = self.seeds.share((env, teacher))
+        self._programs = Programs(*map(Jitted, _programs(_shaping(config), self.seeds.mesh, kind(self.world))))
+        self._prepare_iteration()
+
+    def _prepare_iteration(self) -> None:
+        """Compile the program that takes longest, while the first state is made and evaluated."""
+        with suppress(Exception):  # whatever is wrong will be said by `iterate`, to those who called it
+            begun = self._programs.begin.eval_shape(self.keys, None, 0, self.world)
+            spread = NamedSharding(self.seeds.mesh, PER_SEED)
+            carry = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=spread), begun)
+            self._programs.iterate.prepare(self.keys, carry, 0, self.world)
+
+    def begin(self) -> Carry:
+        return self._programs.begin(self.keys, None, 0, self.world)
+
+    def iterate(self, carry: Carry, t: int) -> tuple[Carry, Trace]:
+        """Iteration number t. The carry that goes in must not be used again."""
+        return self._programs.iterate(self.keys, carry, t, self.world)
+
+    def evaluate(self, carry: Carry, t: int) -> Scores:
+        """The students after t iterations on the held-out tasks."""
+        return self.seeds.to_host(self._programs.score(self.keys, carry.student.params, t, self.world))
+
+    def teacher_seconds(self, carry: Carry, repeats: int = 5) -> float:
+        """Time of one iteration's teacher calls, compiled alone, for all seeds: the fastest of a few."""
+        return fastest(lambda: self._programs.only_teach(self.keys, carry, 0, self.world), repeats)
+
+    def params(self, carry: Carry) -> Any:
+        """The students' weights, on the host."""
+        return self.seeds.to_host(carry.student.params)
+
+    def saved(self, carry: Carry) -> dict[str, np.ndarray]:
+        """All that a checkpoint needs, as named arrays on the host."""
+        return named(self.seeds.to_host(carry))
+
+    def restored(self, tensors: dict[str, np.ndarray], where: str) -> Carry:
+        """The inverse of `saved`; `where` they come from is named if they do not fit."""
+        begun = self._programs.begin.eval_shape(self.keys, None, 0, self.world)
+        carry = self.seeds.put(arranged(tensors, self.seeds.shapes(begun), where))
+        # Before the first iteration, as in a new run: while there is nothing to save, a signal need not wait for it.
+        self._programs.score.compile(self.keys, carry.student.params, 0, self.world)
+        return carry
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+def fastest(run: Callable[[], Any], repeats: int) -> float:
+    """Seconds, of a few runs after a first one that compiles."""
+    seconds = []
+    for _ in range(repeats + 1):
+        started = time.perf_counter()
+        jax.block_until_ready(run())
+        seconds.append(time.perf_counter() - started)
+    return min(seconds[1:])
+
+
+class Programs(NamedTuple):
+    """Compiled functions (keys, per-seed tree, t, (env, teacher)) -> per-seed tree."""
+
+    begin: Any  # (...) -> Carry
+    iterate: Any  # (...) -> (Carry, Trace)
+    score: Any  # (...) -> Scores
+    only_teach: Any
+
+
+def _shaping(config: Config) -> Config:
+    """The config without what shapes no program: how often students are evaluated is the driver's affair."""
+    return replace(config, evaluate_every=1)
+
+
+@lru_cache(maxsize=8)
+def _programs(config: Config, mesh: Mesh, kind: Any) -> Programs:
+    """One set of compiled functions per config, devices and kind of world: a second such run compiles nothing.
+
+    Few are kept: a CPU program takes hundreds of memory mappings, and a process may only have so many.
+    """
+
+    def begin(key: Array, _: None, t: Array, world: Any) -> Carry:
+        env, teacher = world
+        return loop.begin(jax.random.fold_in(key, 0), env, teacher, config)
+
+    def iterate(key: Array, carry: Carry, t: Array, world: Any) -> tuple[Carry, Trace]:
+        env, teacher = world
+        return loop.iteration(carry, jax.random.fold_in(key, 2 * t + 1), env, teacher, config)
+
+    def score(key: Array, params: Any, t: Array, world: Any) -> Scores:
+        env, teacher = world
+        k_eval = jax.random.fold_in(key, 2 * t + 2)
+        space: TaskSpace = teacher.space
+        return evaluate(
+            env, params, space.held_out, k_eval, config.evaluation_episodes, fresh_seeds=space.fresh_seeds
+        )  # fmt: skip
+
+    def only_teach(key: Array, carry: Carry, t: Array, world: Any) -> Any:
+        env, teacher = world
+        tasks = teacher.propose(carry.teacher, key, config.ppo.n_steps)
+        played = imagined_episodes(key, tasks, config.ppo.n_envs)
+        return tasks, teacher.observe(carry.teacher, key, played, StudentCritic(env, carry.student.params))
+
+    return Programs(
+        over_seeds(begin, mesh),
+        over_seeds(iterate, mesh, donate=True, blocks=True),
+        over_seeds(score, mesh, blocks=True),
+        over_seeds(only_teach, mesh, blocks=True),
+    )

@@ -1,0 +1,84 @@
+"""Evaluation: the student's mean return on held-out target tasks, with the policy as it acts in training.
+
+The paper evaluates the stochastic policy; `deterministic=True` takes the most likely action instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from procurl.check.numbers import whole
+from procurl.devices import require_32_bits
+from procurl.errors import ConfigError
+from procurl.students import nets
+from procurl.students.nets import Params
+from procurl.types import Env, Task, random_seeds
+
+MOST_AT_ONCE = 1_000_000  # episodes: all are played side by side
+
+
+class Scores(NamedTuple):
+    """Means over the episodes of each task."""
+
+    ret: Array  # f32[n]
+    success: Array  # f32[n]
+    length: Array  # f32[n]
+
+
+def evaluate(
+    env: Env,
+    params: Params,
+    tasks: Task,
+    key: Array,
+    episodes: int = 1,
+    deterministic: bool = False,
+    fresh_seeds: bool = False,
+) -> Scores:
+    """Play every task `episodes` times, all at once, until the last episode has ended.
+
+    `fresh_seeds`: every episode is a new instance of its task's context, where the setting plays it so.
+    """
+    require_32_bits()
+    if not isinstance(tasks, Task):
+        raise ConfigError(f"tasks = {tasks!r}: expected a procurl.Task of many, e.g. space.held_out")
+    if not isinstance(params, dict) or "policy" not in params:
+        raise ConfigError(
+            "params: expected the layers of one student, e.g. procurl.students.policy.unflatten of one seed of "
+            "result.params"
+        )
+    n = tasks.seed.shape[0]
+    episodes = whole("episodes", episodes, 1, max(MOST_AT_ONCE // n, 1))
+    key, k_seed = jax.random.split(key)
+    repeated = jax.tree.map(lambda x: jnp.repeat(x, episodes, axis=0), tasks)
+    if fresh_seeds:
+        repeated = repeated._replace(seed=random_seeds(k_seed, repeated.seed.shape))
+    state, obs = jax.vmap(env.reset)(repeated)
+    zeros = jnp.zeros(n * episodes)
+
+    def playing(carry: Any) -> Array:
+        t, *_, alive = carry
+        return (t < env.max_steps) & jnp.any(alive)
+
+    def step(carry: Any) -> Any:
+        t, state, obs, ret, success, length, alive = carry
+        k_act, k_env = jax.random.split(jax.random.fold_in(key, t))
+        head = nets.policy(params, obs)
+        if deterministic:
+            action = nets.best_action(params, head)
+        else:
+            action = nets.sample_action(params, head, nets.action_noise(k_act, alive.shape, params))
+        state, outcome = jax.vmap(env.step)(jax.random.split(k_env, alive.shape[0]), state, action)
+        ret = ret + jnp.where(alive, outcome.reward, 0.0)
+        success = success | (alive & outcome.success)
+        length = length + alive
+        alive = alive & ~(outcome.terminated | outcome.truncated)
+        return t + 1, state, outcome.obs, ret, success, length, alive
+
+    nobody = jnp.zeros(n * episodes, bool)
+    start = (jnp.int32(0), state, obs, zeros, nobody, zeros, ~nobody)
+    _, _, _, ret, success, length, _ = jax.lax.while_loop(playing, step, start)
+    return Scores(*(jnp.mean(x.reshape(n, episodes), axis=1) for x in (ret, success.astype(jnp.float32), length)))

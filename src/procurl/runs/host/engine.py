@@ -1,0 +1,427 @@
+"""The loop's engine for environments on the host: `iterate` is Algorithm 1 once more, with NumPy in its middle.
+
+A SAC student learns on JAX's devices, all seeds side by side as in `Engine`; worker processes play. The student
+does not see the context, so the teacher's values come from returns (`ReturnRegressor`, one per seed).
+
+All randomness of a seed's iteration t is a function of (seed, t), and an episode is a function of its task and actions:
+so a checkpoint holds the actions of the running episodes, and whoever goes on from it plays them again.
+
+A seed that has failed (see `log.py`) rests: its members are not played any more, since an environment outside of JAX
+may do anything with a NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh
+
+from procurl.check.contracts import imagined_episodes
+from procurl.config import SAC, Config
+from procurl.devices import available_cores
+from procurl.envs.host_tasks import HostTask
+from procurl.errors import ConfigError
+from procurl.programs import kind
+from procurl.runs import log
+from procurl.runs.engine import Jitted, Seeds, fastest, over_seeds
+from procurl.runs.evaluation import Scores
+from procurl.runs.host.member import Actor, Steps
+from procurl.runs.host.workers import Workers
+from procurl.runs.store.state import arranged, named
+from procurl.students import replay, sac
+from procurl.students.regressor import ReturnRegressor
+from procurl.students.replay import Replay
+from procurl.types import Continuous, Episodes, HostEnv, Task, Teacher
+
+
+class Learner(NamedTuple):
+    """What learns, on the devices; leading axis seeds."""
+
+    student: sac.Student
+    buffer: Replay
+
+
+class Running(NamedTuple):
+    """The episodes that the members are in the middle of, on the host. S seeds, N members each."""
+
+    task: Any  # Task of NumPy arrays, [S, N]
+    ret: Any  # f32[S, N]
+    length: Any  # i32[S, N]
+    actions: Any  # f32[S, N, max_steps, a]  taken so far
+
+
+class Carry(NamedTuple):
+    """All that lives from one iteration to the next. The members themselves stand where `running` says."""
+
+    teacher: Any
+    learner: Learner
+    running: Running
+    values: tuple[ReturnRegressor, ...]  # one per seed
+    alive: Any  # bool[S]  has not failed
+
+
+class HostEngine:
+    """As `procurl.runs.engine.Engine`. `workers` processes play, by default one per core; the results are the same."""
+
+    def __init__(
+        self, env: HostEnv, teacher: Teacher, config: Config, seeds: tuple[int, ...], workers: int | None = None
+    ) -> None:
+        if config.sac is None or not isinstance(env.action, Continuous):
+            raise ConfigError(
+                f"{type(env).__name__} is played on the host, where the student is SAC with continuous actions: give "
+                f"Config(sac=procurl.SAC()) and an environment with Continuous actions"
+            )
+        self.env, self.sac, self.numbers, self.teacher = env, config.sac, seeds, teacher
+        self.episodes_per_task = config.evaluation_episodes
+        self.seeds = Seeds(seeds)
+        self.world = self.seeds.share(teacher)
+        sizes = (env.obs_size, env.action.size)
+        self._program = _program(config.sac, sizes, self.seeds.mesh, kind(self.world))
+        self.workers = Workers(env.maker(), len(seeds) * config.sac.n_envs, workers or available_cores())
+
+    # --- one iteration ---
+
+    def begin(self) -> Carry:
+        teacher, learner, tasks = self._program.begin(self.seeds.keys, None, 0, self.world)
+        s, n, a = self.seeds.n, self.sac.n_envs, self.env.action.size
+        running = Running(
+            self.seeds.to_host(tasks),
+            ret=np.zeros((s, n), np.float32),
+            length=np.zeros((s, n), np.int32),
+            actions=np.zeros((s, n, self.env.max_steps, a), np.float32),
+        )
+        alive = np.ones(s, bool)
+        self._send_to_start(running, alive)
+        return Carry(teacher, learner, running, self._regressors(), alive)
+
+    def iterate(self, carry: Carry, t: int) -> tuple[Carry, log.Trace]:
+        """Iteration number t. The carry that goes in must not be used again."""
+        keys, (teacher, learner, running, values, alive) = self.seeds.keys, carry
+        tasks = self.seeds.to_host(self._program.propose(keys, teacher, t, self.world))  # 1. the teacher picks
+        running, steps, episodes = self._play(learner, running, tasks, t, alive)  # 2. the student plays
+        rows = self.seeds.put(steps.rows)
+        learner, losses = self._program.learn((keys, rows), learner, t, self.world)  # 3. it learns
+        episodes = self._value_returns(values, episodes, alive, steps=(t + 1) * self.sac.n_steps)
+        episodes, slot, models = self.seeds.put((episodes, steps.slot, _stacked([v.model for v in values])))
+        given = (teacher, episodes, rows, slot, models, losses, learner.student.networks)
+        teacher, trace = self._program.watch(keys, given, t, self.world)  # 4. the teacher watches
+        trace = self.seeds.to_host(trace)
+        return Carry(teacher, learner, running, values, alive & log.is_sound(trace)), trace
+
+    def _play(
+        self, learner: Learner, running: Running, tasks: Any, t: int, alive: Any
+    ) -> tuple[Running, _AllSteps, Any]:
+        """Every member plays its share of the steps. Of the queue, member i takes the places i, i + N, i + 2 N ..."""
+        n, share = self.sac.n_envs, self.sac.n_steps // self.sac.n_envs
+        at_random = t * self.sac.n_steps < self.sac.start_steps
+        astray = self._astray(running.task, tasks)
+        plays = alive & ~astray.any(axis=1)
+        jobs = [
+            (s, _host_tasks(tasks, s, slice(i, None, n)), share if plays[s] else 0, (seed, t, i), at_random)
+            for s, seed in enumerate(self.numbers)
+            for i in range(n)
+        ]
+        played = self.workers.play(self._actors(learner), jobs)
+        rows = np.zeros((len(played), share, 2 * self.env.obs_size + self.env.action.size + 2), np.float32)
+        slot = np.full((len(played), share), -1, np.int32)
+        for k, p in enumerate(played):
+            rows[k, : len(p.rows)] = p.rows
+            slot[k, : sum(p.steps)] = np.repeat(_places(p, k % n, n), p.steps)
+        episodes = _stacked([_episodes(running, tasks, played[s * n : (s + 1) * n], s) for s in range(self.seeds.n)])
+        episodes.started[...] |= alive[:, None] & astray  # nobody can play these: they are told as if they had begun
+        steps = _AllSteps(rows.reshape(self.seeds.n, self.sac.n_steps, -1), slot.reshape(self.seeds.n, -1))
+        return self._advanced(running, played, tasks), steps, episodes
+
+    def _astray(self, *tasks: Any) -> Any:
+        """Which contexts are outside the space, or NaN: bool[S, tasks]."""
+        contexts = np.concatenate([task.context for task in tasks], axis=1)
+        return ~np.asarray(self.teacher.space.inside(contexts)).all(axis=2)
+
+    def _advanced(self, running: Running, played: list[Steps], tasks: Any) -> Running:
+        """Where the members stand afterwards."""
+        o, a, n = self.env.obs_size, self.env.action.size, self.sac.n_envs
+        task, ret, length = jax.tree.map(np.copy, running[:3])
+        for k, steps in enumerate(played):
+            s, i = divmod(k, n)
+            new = len(steps.ret) - 1  # episodes that began
+            if new:
+                place = i + (new - 1) * n
+                for field, queue in zip(task, tasks, strict=True):
+                    field[s, i] = queue[s, place]
+            ret[s, i], length[s, i] = steps.ret[-1], steps.length[-1]
+            latest = steps.rows[len(steps.rows) - steps.steps[-1] :, o : o + a]
+            running.actions[s, i, length[s, i] - len(latest) : length[s, i]] = latest
+        return Running(task, ret, length, running.actions)
+
+    def _value_returns(self, values: tuple[ReturnRegressor, ...], episodes: Any, alive: Any, steps: int) -> Any:
+        """The regressors hear of the returns, and are fitted when it is time.
+
+        An episode's `gae` is its return minus the value that its task had before: PLR's score here. Unknown (NaN) while
+        it runs, and as long as nothing has been fitted.
+        """
+        for s, value in enumerate(values):
+            ended = np.flatnonzero(episodes.finished[s])
+            contexts, returns = episodes.task.context[s, ended], episodes.ret[s, ended]
+            if not (alive[s] and np.isfinite(returns).all()):
+                continue
+            if value.fits:
+                blank = np.full(len(ended), -1, np.int32)
+                episodes.gae[s, ended] = returns - value(Task(contexts, blank, blank))  # type: ignore[arg-type]
+            for context, ret in zip(contexts, returns, strict=True):
+                value.record(context, ret)
+            due = self.sac.first_fit + value.fits * self.sac.fit_every
+            if steps >= due and value.episodes >= 5:
+                with jax.default_device(jax.local_devices(backend="cpu")[0]):  # thousands of tiny steps
+                    value.fit()
+        np.abs(episodes.gae, out=episodes.abs_gae)
+        return episodes
+
+    # --- evaluation ---
+
+    def evaluate(self, carry: Carry, t: int) -> Scores:
+        """The students on the held-out tasks, with their most likely actions."""
+        held_out, repeats = jax.tree.map(np.asarray, self.teacher.space.held_out), self.episodes_per_task
+        actors = self._actors(carry.learner)
+        scores = score(self.workers, [actors[s] for s in np.flatnonzero(carry.alive)], held_out, repeats)
+
+        def of_all(x: Any) -> Any:
+            whole = np.full((self.seeds.n, x.shape[1]), np.nan, np.float32)
+            whole[carry.alive] = x
+            return whole
+
+        return Scores(*map(of_all, scores))
+
+    def teacher_seconds(self, carry: Carry, repeats: int = 5) -> float:
+        """Time of one iteration's teacher calls, compiled alone, for all seeds: the fastest of a few."""
+        keys, models = self.seeds.keys, self.seeds.put(_stacked([v.model for v in carry.values]))
+        return fastest(lambda: self._program.only_teach(keys, (carry.teacher, models), 0, self.world), repeats)
+
+    def params(self, carry: Carry) -> Any:
+        return self.seeds.to_host(carry.learner.student.networks)._asdict()
+
+    def _actors(self, learner: Learner) -> list[Actor]:
+        return apart(self.seeds.to_host(learner.student.networks.actor), self.seeds.n)
+
+    # --- checkpoints ---
+
+    def saved(self, carry: Carry) -> dict[str, np.ndarray]:
+        """The buffer as far as it is filled, the actions as far as there are any."""
+        state = {"teacher": carry.teacher, "learner": carry.learner, "running": carry.running, "alive": carry.alive}
+        host = self.seeds.to_host(state)
+        buffer, running = host["learner"].buffer, host["running"]
+        trimmed = buffer._replace(rows=buffer.rows[:, : _filled(buffer.added, self.sac)])
+        host["learner"] = host["learner"]._replace(buffer=trimmed)
+        host["running"] = running._replace(actions=running.actions[:, :, : running.length.max()])
+        return named({**host, "values": [v.state_dict() for v in carry.values]})
+
+    def restored(self, tensors: dict[str, np.ndarray], where: str) -> Carry:
+        """The inverse of `saved`; the members play their running episodes up to where they stood."""
+        teacher, learner, tasks = self.seeds.shapes(
+            jax.eval_shape(self._program.begin, self.seeds.keys, None, 0, self.world)
+        )
+        s, n, a = self.seeds.n, self.sac.n_envs, self.env.action.size
+        tensors = {"alive": np.ones(s, bool), **tensors}  # an earlier version ended the run with the first that failed
+        filled = _filled(tensors.get("learner.buffer.added", np.zeros(1)), self.sac)
+        longest = int(tensors.get("running.length", np.zeros(1)).max())
+        buffer = learner.buffer
+        trimmed = buffer._replace(rows=jax.ShapeDtypeStruct((s, filled, buffer.rows.shape[2]), jnp.float32))
+        values = self._regressors()
+        like = {
+            "teacher": teacher,
+            "learner": learner._replace(buffer=trimmed),
+            "running": Running(
+                tasks,
+                ret=jax.ShapeDtypeStruct((s, n), jnp.float32),
+                length=jax.ShapeDtypeStruct((s, n), jnp.int32),
+                actions=jax.ShapeDtypeStruct((s, n, longest, a), jnp.float32),
+            ),
+            "values": [_shapes_of(v, tensors, k) for k, v in enumerate(values)],
+            "alive": jax.ShapeDtypeStruct((s,), jnp.bool_),
+        }
+        state = arranged(tensors, like, where)
+        rows = np.zeros((s, *buffer.rows.shape[1:]), np.float32)
+        rows[:, :filled] = state["learner"].buffer.rows
+        learner = state["learner"]._replace(buffer=state["learner"].buffer._replace(rows=rows))
+        actions = np.zeros((s, n, self.env.max_steps, a), np.float32)
+        actions[:, :, :longest] = state["running"].actions
+        running = jax.tree.map(np.array, state["running"]._replace(actions=actions))
+        for value, found in zip(values, state["values"], strict=True):
+            value.load_state_dict(found)
+        self._send_to_start(running, state["alive"])
+        teacher, learner = self.seeds.put((state["teacher"], learner))
+        return Carry(teacher, learner, running, values, state["alive"])
+
+    def close(self) -> None:
+        self.workers.close()
+
+    def _send_to_start(self, running: Running, alive: Any) -> None:
+        """The members, to where `running` says. Those that rest begin some task, which they will never play."""
+        tasks = [task for s in range(self.seeds.n) for task in _host_tasks(running.task, s, slice(None))]
+        lengths, actions = running.length.ravel(), running.actions.reshape(-1, *running.actions.shape[2:])
+        taken = [actions[:n] for actions, n in zip(actions, lengths, strict=True)]
+        rests = ~(alive[:, None] & ~self._astray(running.task)).ravel()
+        some = _host_tasks(jax.tree.map(lambda x: np.asarray(x)[None, :1], self.teacher.space.pool), 0, slice(None))[0]
+        for k in np.flatnonzero(rests):
+            tasks[k], taken[k] = some, []
+        self.workers.begin(tasks, taken)
+
+    def _regressors(self) -> tuple[ReturnRegressor, ...]:
+        """As in the paper's released code: raw contexts and returns, fitted from time to time."""
+        return tuple(ReturnRegressor(self.teacher.space, every=None, scale=False, seed=seed) for seed in self.numbers)
+
+
+def apart(tree: Any, n_seeds: int) -> list[Any]:
+    """The trees of single seeds out of one with an axis for them."""
+    return [_of_seed(tree, s) for s in range(n_seeds)]
+
+
+def score(workers: Workers, actors: list[Actor], held_out: Any, repeats: int) -> Scores:
+    """Means over `repeats` episodes of every task, f32[S, H]: each repetition is another instance of the context."""
+    s, h = len(actors), len(held_out.seed)
+    tasks = [
+        HostTask(held_out.context[k], int(held_out.seed[k]) + r * h, int(held_out.row[k]))
+        for k in range(h)
+        for r in range(repeats)
+    ]
+    episodes = workers.episodes(actors, [(number, task) for number in range(s) for task in tasks])
+    means = np.array(episodes, np.float64).reshape(s, h, repeats, 3).mean(axis=2).astype(np.float32)
+    ret, success, length = np.moveaxis(means, -1, 0)
+    return Scores(ret, success, length)  # type: ignore[arg-type]
+
+
+class Program(NamedTuple):
+    """Compiled functions (keys, per-seed tree, t, teacher) -> per-seed tree; `learn` gets ((keys, rows), ...)."""
+
+    begin: Callable[..., Any]
+    propose: Callable[..., Any]
+    learn: Callable[..., Any]
+    watch: Callable[..., Any]
+    only_teach: Callable[..., Any]
+
+
+@lru_cache(maxsize=8)
+def _program(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> Program:
+    """One set of compiled functions per config, devices and kind of teacher."""
+
+    def begin(key: Array, _: None, t: Array, teacher: Any) -> Any:
+        k_teacher, k_student, k_pick = jax.random.split(jax.random.fold_in(key, 0), 3)  # as in loop.begin
+        state = teacher.init(k_teacher)
+        learner = Learner(sac.init(k_student, *sizes, config), replay.empty(config.capacity, *sizes))
+        return state, learner, teacher.propose(state, k_pick, config.n_envs)
+
+    def keys_of(key: Array, t: Array) -> Array:
+        return jax.random.split(jax.random.fold_in(key, 2 * t + 1), 4)  # pick, play, learn, watch, as in the loop
+
+    def propose(key: Array, state: Any, t: Array, teacher: Any) -> Task:
+        return teacher.propose(state, keys_of(key, t)[0], config.n_steps)
+
+    def learn(given: tuple[Array, Array], learner: Learner, t: Array, teacher: Any) -> Any:
+        (key, rows), (student, buffer) = given, learner
+        buffer = replay.add(buffer, rows)
+        student, losses = sac.learn(student, buffer, config.n_steps // config.every, keys_of(key, t)[2], config)
+        return Learner(student, buffer), jax.tree.map(jnp.mean, losses)
+
+    def watch(key: Array, given: Any, t: Array, teacher: Any) -> Any:
+        state, episodes, rows, slot, model, losses, networks = given
+        state = teacher.observe(state, keys_of(key, t)[3], episodes, model)
+        seen = _seen(rows, slot, model.value(episodes.task), sizes, config.n_envs)
+        return state, log.trace(teacher.space, episodes, seen, losses, networks, state)
+
+    def only_teach(key: Array, given: Any, t: Array, teacher: Any) -> Any:
+        state, model = given
+        tasks = teacher.propose(state, key, config.n_steps)
+        return tasks, teacher.observe(state, key, imagined_episodes(key, tasks, config.n_envs), model)
+
+    def compiled(fn: Callable[..., Any], donate: bool = False) -> Callable[..., Any]:
+        run = Jitted(over_seeds(fn, mesh, donate))
+
+        def in_full_precision(*args: Any) -> Any:  # a GPU's default (TF32) changes what is learnt
+            with jax.default_matmul_precision("highest"):
+                return run(*args)
+
+        return in_full_precision
+
+    return Program(compiled(begin), compiled(propose), compiled(learn, True), compiled(watch), compiled(only_teach))
+
+
+class _AllSteps(NamedTuple):
+    """An iteration of all members, one after the other within each seed. T * N steps."""
+
+    rows: Any  # f32[S, T * N, 2 o + a + 2]  as in students/replay.py
+    slot: Any  # i32[S, T * N]  whose step it was: a place in `Episodes`, -1: it was not played
+
+
+class _Seen(NamedTuple):
+    """See `log.Played`. The observation is that before and that after the step, one behind the other."""
+
+    obs: Array
+    action: Array
+    reward: Array
+    value: Array
+    slot: Array
+
+
+def _seen(rows: Array, slot: Array, values: Array, sizes: tuple[int, int], n_envs: int) -> _Seen:
+    o, a = sizes
+    rows, slot = (jnp.swapaxes(x.reshape(n_envs, -1, *x.shape[1:]), 0, 1) for x in (rows, slot))  # [T, N, ...]
+    obs = jnp.concatenate([rows[..., :o], rows[..., o + a + 1 : -1]], axis=-1)
+    value = jnp.where(slot < 0, 0.0, values[slot])
+    return _Seen(obs, rows[..., o : o + a], rows[..., o + a], value, slot)
+
+
+def _host_tasks(tasks: Any, s: int, places: slice) -> list[HostTask]:
+    """Some tasks of seed s, one by one."""
+    context, seed, row = (x[s, places] for x in tasks)
+    return [HostTask(*task) for task in zip(context, seed.tolist(), row.tolist(), strict=True)]
+
+
+def _episodes(running: Running, tasks: Any, played: list[Steps], s: int) -> Any:
+    """The record of one seed's iteration, as NumPy arrays: see `Episodes`."""
+    n, n_queue = len(played), tasks.seed.shape[1]
+    task: Any = Task(*map(np.concatenate, zip(_of_seed(running.task, s), _of_seed(tasks, s), strict=True)))  # type: ignore[arg-type]
+
+    def blank(dtype: Any) -> Any:
+        return np.zeros(n + n_queue, dtype)
+
+    unknown: Any = np.full(n + n_queue, np.nan, np.float32)
+    out = Episodes(
+        task=task, ret=blank(np.float32), length=blank(np.int32), steps=blank(np.int32), success=blank(bool),
+        gae=unknown, abs_gae=unknown.copy(), started=blank(bool), finished=blank(bool),
+    )  # fmt: skip
+    for i, steps in enumerate(played):
+        places = _places(steps, i, n)
+        for name in ("ret", "length", "steps", "success", "finished"):
+            getattr(out, name)[places] = getattr(steps, name)
+    out.started[:] = (out.steps > 0) & (out.length == out.steps)  # type: ignore[index]
+    return out
+
+
+def _places(steps: Steps, i: int, n: int) -> list[int]:
+    """Of member i's episodes in `Episodes`: the one that was running, then those of the queue."""
+    return [i, *range(n + i, n + i + n * (len(steps.ret) - 1), n)]
+
+
+def _of_seed(tree: Any, s: int) -> Any:
+    return jax.tree.map(lambda x: x[s], tree)
+
+
+def _stacked(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *x: np.stack(x), *trees)
+
+
+def _filled(added: Any, config: SAC) -> int:
+    return min(int(np.max(added)), config.capacity)
+
+
+def _shapes_of(value: ReturnRegressor, tensors: dict[str, np.ndarray], k: int) -> Any:
+    """A regressor's state, with as many episodes as were saved."""
+    found = value.state_dict()
+    n = len(tensors.get(f"values.{k}.returns", ()))
+    d = found["contexts"].shape[1]
+    return {**found, "contexts": np.zeros((n, d), np.float32), "returns": np.zeros(n, np.float32)}

@@ -1,0 +1,123 @@
+"""One environment on the host, played by a SAC student in plain NumPy. Knows no JAX: worker processes stay light.
+
+What happens is a function of the tasks, the weights and the generator alone, and each environment is played by itself:
+how many processes share the work changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from procurl.config import LOG_STD
+from procurl.envs.host_tasks import HostTask
+
+Floats = NDArray[np.float32]
+Actor = list[dict[str, Floats]]  # layers of weights "w" and biases "b"; the last gives mean and log-std
+
+
+class Steps(NamedTuple):
+    """T steps of one environment, and the episodes they belong to: first the one that was running, then new ones."""
+
+    rows: Floats  # f32[T, 2 o + a + 2]  as in students/replay.py
+    ret: list[float]  # of each whole episode so far
+    length: list[int]
+    steps: list[int]  # of them, played now
+    success: list[bool]
+    finished: list[bool]
+
+
+class Score(NamedTuple):
+    """One whole episode."""
+
+    ret: float
+    success: bool
+    length: int
+
+
+class Member:
+    """An environment that stands in the middle of an episode between two calls."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.env = make()
+        low, high = self.env.action_space.low, self.env.action_space.high
+        self._middle, self._half = (low + high) / 2, (high - low) / 2
+        self.obs: Floats = np.zeros(0, np.float32)
+        self.ret, self.length = 0.0, 0
+
+    def begin(self, task: HostTask, actions: Sequence[Floats] = ()) -> None:
+        """A new episode, advanced by actions that were taken before: so is a running one brought back."""
+        options = {"context": task.context, "task_seed": task.seed, "task_row": task.row}
+        self.obs, _ = self.env.reset(options=options)
+        self.ret, self.length = 0.0, 0
+        for action in actions:
+            self._step(action)
+
+    def play(self, actor: Actor, tasks: Sequence[HostTask], n: int, key: Sequence[int], at_random: bool) -> Steps:
+        """n steps; whenever an episode ends, the next of the tasks begins. `key` seeds the actions' noise.
+
+        A reward or observation that is no number ends it there: nobody knows what an environment does with actions that
+        come of it. The rows that are left stay 0.
+        """
+        rng, o, a = np.random.default_rng(key), len(self.obs), len(self._half)
+        noise = (rng.uniform(-1, 1, (n, a)) if at_random else rng.standard_normal((n, a))).astype(np.float32)
+        played = Steps(np.zeros((n, 2 * o + a + 2), np.float32), [], [], [], [], [])
+        before = self.length
+        for row, drawn in zip(played.rows, noise, strict=True):
+            action = drawn if at_random else sampled(actor, self.obs, drawn)
+            row[:o], row[o : o + a] = self.obs, action
+            reward, terminated, truncated, success = self._step(action)
+            row[o + a], row[o + a + 1 : -1], row[-1] = reward, self.obs, terminated
+            if not np.isfinite(row).all():
+                break
+            if terminated or truncated:
+                self._note(played, before, success, finished=True)
+                self.begin(tasks[len(played.ret) - 1])
+                before = 0
+        self._note(played, before, success=False, finished=False)
+        return played
+
+    def episode(self, actor: Actor, task: HostTask) -> Score:
+        """A whole episode with the most likely actions; its return is NaN if it meets an observation that is."""
+        self.begin(task)
+        ended = False
+        while not ended:
+            _, terminated, truncated, success = self._step(most_likely(actor, self.obs))
+            ended = terminated or truncated
+            if not np.isfinite(self.obs).all() and not ended:
+                return Score(float("nan"), False, self.length)
+        return Score(self.ret, success, self.length)
+
+    def _step(self, action: Floats) -> tuple[float, bool, bool, bool]:
+        self.obs, reward, terminated, truncated, info = self.env.step(self._middle + self._half * action)
+        self.ret += float(reward)
+        self.length += 1
+        return float(reward), bool(terminated), bool(truncated), bool(info.get("is_success", False))
+
+    def _note(self, played: Steps, before: int, success: bool, finished: bool) -> None:
+        played.ret.append(self.ret)
+        played.length.append(self.length)
+        played.steps.append(self.length - before)
+        played.success.append(success)
+        played.finished.append(finished)
+
+
+def sampled(actor: Actor, obs: Floats, noise: Floats) -> Floats:
+    """tanh(mean + std noise), as `sac.act` has it."""
+    mean, log_std = np.split(_head(actor, obs), 2)
+    return np.tanh(mean + np.exp(np.clip(log_std, *LOG_STD)) * noise)
+
+
+def most_likely(actor: Actor, obs: Floats) -> Floats:
+    """tanh(mean)."""
+    return np.tanh(np.split(_head(actor, obs), 2)[0])
+
+
+def _head(actor: Actor, obs: Floats) -> Floats:
+    x = obs
+    for layer in actor[:-1]:
+        x = np.maximum(x @ layer["w"] + layer["b"], 0)
+    return x @ actor[-1]["w"] + actor[-1]["b"]

@@ -1,0 +1,480 @@
+"""What is remembered of a run: a few numbers and a few tasks per iteration, and every evaluation.
+
+`trace` runs inside the compiled iteration and keeps it small; `Log` gathers on the host. Neither alters a run.
+Both watch for NaN and infinity: a seed in which there is any has failed, and nothing of it counts from there on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.spatial
+from jax import Array
+
+from procurl.config import Config
+from procurl.errors import NonFiniteError
+from procurl.runs import provenance
+from procurl.runs.evaluation import Scores
+from procurl.runs.store import failure
+from procurl.runs.store.failure import Failure
+from procurl.runs.store.result import Result
+from procurl.students.policy import flatten
+from procurl.types import Env, Episodes, HostEnv, Task, TaskSpace, Teacher
+
+TASKS_KEPT = 16  # per iteration and seed: enough to draw a curriculum, small enough to keep for 256 seeds
+
+# What is watched for NaN and infinity. A gradient by the weights after the update; in a teacher's state, where infinity
+# has its uses (a weight of 0, say), NaN alone.
+FINITE = ("reward", "observation", "value", "loss", "gradient", "teacher")
+
+logger = logging.getLogger("procurl")
+
+
+class Place(NamedTuple):
+    """Where the first number that is none was met, in the order in which the steps were played."""
+
+    step: Array  # i32  -1: in no step
+    environment: Array  # i32  which of the N copies, -1 likewise
+    task: Task  # of that step; the first outside the space, if there is such a one
+    obs: Array  # f32[o]
+    action: Array
+    reward: Array  # f32
+    value: Array  # f32
+
+
+class Trace(NamedTuple):
+    """One iteration, for the record. Means are over episodes; NaN where there was none."""
+
+    task: Task  # the first TASKS_KEPT episodes that began (context NaN, seed and row -1 where fewer did)
+    started: Array  # i32  episodes that began
+    finished: Array  # i32  episodes that ended
+    train_return: Array  # f32  mean return of the episodes that ended
+    train_success: Array  # f32
+    train_length: Array  # f32
+    losses: dict[str, Array]  # f32 each, by name
+    finite: Array  # bool[6]  see FINITE
+    inside: Array  # bool  all contexts that began lie in the space
+    place: Place | None  # for the host alone, who keeps it if the seed has failed here
+
+
+class Played(Protocol):
+    """What is watched of a student's T steps in N environments."""
+
+    @property
+    def obs(self) -> Any: ...  # f32[T, N, o]
+    @property
+    def action(self) -> Any: ...  # [T, N, ...]
+    @property
+    def reward(self) -> Any: ...  # f32[T, N]
+    @property
+    def value(self) -> Any: ...  # f32[T, N]
+    @property
+    def slot(self) -> Any: ...  # i32[T, N]  whose step it was: a place in `Episodes`, -1 if that is not known
+
+
+def trace(
+    space: TaskSpace, episodes: Episodes, played: Played, losses: Any, weights: Any = (), teacher: Any = ()
+) -> Trace:
+    """`losses`: a named tuple of numbers. `weights`, `teacher`: of student and teacher, after the iteration."""
+    n = episodes.started.shape[0]
+    kept = jnp.nonzero(episodes.started, size=TASKS_KEPT, fill_value=n)[0]
+    task = Task(
+        episodes.task.context.at[kept].get(mode="fill", fill_value=jnp.nan),
+        episodes.task.seed.at[kept].get(mode="fill", fill_value=-1),
+        episodes.task.row.at[kept].get(mode="fill", fill_value=-1),
+    )
+
+    def mean_finished(x: Array) -> Array:
+        return jnp.sum(jnp.where(episodes.finished, x, 0.0)) / jnp.sum(episodes.finished)
+
+    inside = jnp.all(space.inside(episodes.task.context), axis=1)
+    astray = episodes.started & ~inside
+    loss_sum = sum(jax.tree.leaves(losses), jnp.float32(0.0))
+    finite = ((episodes.ret, played.reward), played.obs, played.value, loss_sum, weights)
+    return Trace(
+        task=task,
+        started=jnp.sum(episodes.started),
+        finished=jnp.sum(episodes.finished),
+        train_return=mean_finished(episodes.ret),
+        train_success=mean_finished(episodes.success.astype(jnp.float32)),
+        train_length=mean_finished(episodes.length.astype(jnp.float32)),
+        losses=losses._asdict(),
+        finite=jnp.stack([*(_all(jnp.isfinite, x) for x in finite), _all(lambda x: ~jnp.isnan(x), teacher)]),
+        inside=~jnp.any(astray),
+        place=_first_bad(episodes, played, astray),
+    )
+
+
+def _all(test: Callable[[Array], Array], tree: Any) -> Array:
+    """Whether all floating-point numbers of a tree pass; bool."""
+    leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return jnp.stack([jnp.bool_(True), *(jnp.all(test(x)) for x in leaves)]).all()
+
+
+def _first_bad(episodes: Episodes, played: Played, astray: Array) -> Place:
+    """Advantages are not asked: they run backwards in time, so that one bad reward spoils every step before it."""
+    sound = jnp.isfinite(played.reward) & jnp.isfinite(played.value) & jnp.all(jnp.isfinite(played.obs), axis=-1)
+    bad = ~sound.ravel()  # bool[T * N]
+    first = jnp.argmax(bad)
+    step, environment = jnp.divmod(first, sound.shape[1])
+    slot = jnp.where(jnp.any(astray), jnp.argmax(astray), played.slot[step, environment])
+    slot = jnp.where(slot < 0, episodes.started.shape[0], slot)  # beyond the end: no task
+
+    return Place(
+        step=jnp.where(bad[first], step, -1),
+        environment=jnp.where(bad[first], environment, -1),
+        task=Task(
+            episodes.task.context.at[slot].get(mode="fill", fill_value=jnp.nan),
+            episodes.task.seed.at[slot].get(mode="fill", fill_value=-1),
+            episodes.task.row.at[slot].get(mode="fill", fill_value=-1),
+        ),
+        obs=played.obs[step, environment],
+        action=played.action[step, environment],
+        reward=played.reward[step, environment],
+        value=played.value[step, environment],
+    )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback sees after every chunk of iterations."""
+
+    steps: int  # environment steps played by each seed
+    total_steps: int
+    ret: np.ndarray  # f32[S]  mean return of each seed on the held-out target tasks; NaN if it has failed
+    steps_per_second: float  # all seeds together, evaluation included, compilation not
+    seconds_left: float
+    teacher_share: float | None  # of an iteration's time; the teacher's functions compiled and timed alone
+    seeds: tuple[int, ...] = ()  # whose returns these are: some students of a run may still have to wait
+    training: Trace | None = None  # the latest iteration of each seed, NumPy with a leading axis of seeds
+    failed: tuple[int, ...] = ()  # seeds that have stopped: their numbers are NaN
+
+    @property
+    def mean_return(self) -> float:
+        """Of the seeds that have not failed; NaN if there is none."""
+        sound = self.ret[~np.isnan(self.ret)]
+        return float(sound.mean()) if len(sound) else float("nan")
+
+
+class Chunk(NamedTuple):
+    """Wall time of the iterations between two evaluations, and of the evaluation after them."""
+
+    iterations: int  # the run's first one is not among them: it compiles
+    seconds: float
+    evaluation_seconds: float
+
+
+class Log:
+    """Everything the host knows of a run while it goes on."""
+
+    def __init__(
+        self, env: Env | HostEnv, teacher: Teacher, config: Config, seeds: tuple[int, ...], n_iterations: int
+    ) -> None:
+        self.env, self.teacher, self.config, self.seeds = env, teacher, config, seeds
+        self.n_iterations = n_iterations
+        self.iterations = 0
+        self.status = "running"  # then finished, stopped, interrupted or failed
+        self.chunks: list[Chunk] = []
+        self.compile_seconds = 0.0  # up to the end of the first iteration, evaluation at step 0 included
+        self.teacher_seconds: float | None = None
+        self.resumed_at: list[int] = []  # iterations at which the run went on from a checkpoint
+        self.saves = 0
+        self.saving_seconds = 0.0
+        self.failures: dict[int, Failure] = {}  # by the seed's place among the seeds, in the order of discovery
+        self._traces: list[Trace] = []
+        self._on_device: list[Trace] = []
+        self._evaluations: list[tuple[int, Scores]] = []
+        self._began = time.time()
+        self._last_lap = time.perf_counter()
+        self._iterating_seconds = 0.0
+        self._untimed = 0  # iterations that are in no chunk: the first after a start compiles
+        self._compiled = self._compiled_evaluation = False  # in this process
+
+    @property
+    def until_evaluation(self) -> int:
+        """Iterations up to the next evaluation, counted from the start of the run wherever it was cut."""
+        every = self.config.evaluate_every
+        if self.iterations % every == 0 and not self._is_evaluated:
+            return 0  # it was cut just before
+        return min(every - self.iterations % every, self.n_iterations - self.iterations)
+
+    def iterated(self, trace: Trace) -> None:
+        self._on_device.append(trace)
+        self.iterations += 1
+        if isinstance(trace.finite, np.ndarray):  # it is here already: look at it at once
+            self._gather()
+        if not self._compiled:
+            jax.block_until_ready(trace)
+            self.compile_seconds += self._lap()
+            self._compiled, self._untimed = True, self._untimed + 1
+
+    def fetch(self) -> None:
+        """Wait for the device and bring its traces here; a seed with anything that is not finite has failed."""
+        self._gather()
+        self._iterating_seconds = self._lap()
+
+    def _gather(self) -> None:
+        for on_device in self._on_device:
+            trace = jax.tree.map(lambda x: np.asarray(x)[: len(self.seeds)], on_device)
+            failed_before = self._failed
+            for s in np.flatnonzero(~is_sound(trace)):
+                if s not in self.failures:
+                    self._stop(int(s), self._found(trace, int(s)))
+            finite = _blank(failed_before, trace.finite, False)
+            self._traces.append(_without(self._failed, trace._replace(finite=finite, place=None)))
+        self._on_device = []
+
+    def _found(self, trace: Trace, s: int) -> Failure:
+        """What a trace says of a seed that has failed in it."""
+        assert trace.place is not None
+        here = jax.tree.map(lambda x: x[s], trace.place)
+        step, environment = (int(here.step), int(here.environment)) if trace.inside[s] else (-1, -1)
+        place = {f"task_{k}": v for k, v in here.task._asdict().items()}
+        if step >= 0:
+            place |= {"observation": here.obs, "action": here.action, "reward": here.reward, "value": here.value}
+        place |= {f"loss_{k}": v[s] for k, v in trace.losses.items()}
+        if not trace.inside[s]:
+            what = "context"
+        elif step >= 0:
+            # An observation that is none spoils its value, and both its reward: the first of them is the cause.
+            what = next(k for k in ("observation", "value", "reward") if not np.isfinite(place[k]).all())
+        else:
+            what = next(name for name, ok in zip(FINITE, trace.finite[s], strict=True) if not ok)
+        return self._failure(s, len(self._traces), what, place, step, environment)
+
+    def _failure(
+        self, s: int, iteration: int, what: str, place: dict[str, Any], step: int = -1, environment: int = -1
+    ) -> Failure:
+        arrays = {k: np.asarray(v) for k, v in place.items()}
+        n_steps = self.config.student.n_steps
+        return Failure(self.seeds[s], iteration, n_steps, what, step, environment, arrays)
+
+    def _stop(self, s: int, found: Failure) -> None:
+        """A seed has failed: nothing of it counts from there on. The run has failed when no seed is left."""
+        self.failures[s] = found
+        left = len(self.seeds) - len(self.failures)
+        logger.warning("%s. This seed stops, %s.", found, f"{left} go on" if left else "and no other is left")
+        if left == 0:
+            self.status = "failed"
+
+    @property
+    def _failed(self) -> np.ndarray:
+        """bool[S]"""
+        return np.isin(np.arange(len(self.seeds)), list(self.failures))
+
+    def evaluated(self, scores: Scores) -> None:
+        for s, k in np.argwhere(~np.isfinite(scores.ret)):
+            if s not in self.failures:
+                task = {f"task_{n}": np.asarray(v)[k] for n, v in self.teacher.space.held_out._asdict().items()}
+                place = {**task, "return": scores.ret[s, k]}
+                self._stop(int(s), self._failure(int(s), self.iterations, "evaluation", place))
+        self._evaluations.append((self.iterations, Scores(*(_blank(self._failed, x) for x in scores))))
+        seconds = self._lap()
+        if not self._compiled_evaluation:
+            self._compiled_evaluation, self.compile_seconds, seconds = True, self.compile_seconds + seconds, 0.0
+        if self.iterations > 0:
+            known = self._untimed + sum(chunk.iterations for chunk in self.chunks)
+            self.chunks.append(Chunk(self.iterations - known, self._iterating_seconds, seconds))
+        self._end_if_done()
+
+    @property
+    def _is_evaluated(self) -> bool:
+        return bool(self._evaluations) and self._evaluations[-1][0] == self.iterations
+
+    def _end_if_done(self) -> None:
+        if self.status == "running" and self._is_evaluated and self.iterations >= self.n_iterations:
+            self.status = "finished"
+
+    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """All of it, for a checkpoint: plain numbers and arrays."""
+        failed, places = failure.flatten(self.failures.values())
+        counters = {
+            "failures": failed,
+            "iterations": self.iterations,
+            "began": self._began,
+            "compile_seconds": self.compile_seconds,
+            "teacher_seconds": self.teacher_seconds,
+            "saves": self.saves,
+            "saving_seconds": self.saving_seconds,
+            "resumed_at": self.resumed_at,
+            "chunks": [list(chunk) for chunk in self.chunks],
+            "software": provenance.software_and_hardware(),
+        }
+        scores = [s for _, s in self._evaluations]
+        arrays = {
+            "evaluated_at": np.array([i for i, _ in self._evaluations]),
+            **{f"score_{k}": np.stack([getattr(s, k) for s in scores], axis=1) for k in Scores._fields},
+            **{f"trace_{k}": v for k, v in (_stack(self._traces) if self._traces else {}).items()},
+            **places,
+        }
+        return counters, arrays
+
+    def restore(self, counters: dict[str, Any], arrays: dict[str, Any]) -> None:
+        """The inverse of `state`, in a new process."""
+        self.iterations = int(counters["iterations"])
+        self._began = float(counters["began"])
+        self.compile_seconds = float(counters["compile_seconds"])
+        self.teacher_seconds = counters["teacher_seconds"]
+        self.saves, self.saving_seconds = int(counters["saves"]), float(counters["saving_seconds"])
+        self.resumed_at = [*counters["resumed_at"], self.iterations]
+        self.chunks = [Chunk(*chunk) for chunk in counters["chunks"]]
+        self._untimed = self.iterations - sum(chunk.iterations for chunk in self.chunks)
+        self._evaluations = [
+            (int(i), Scores(*(arrays[f"score_{k}"][:, e] for k in Scores._fields)))
+            for e, i in enumerate(arrays["evaluated_at"])
+        ]
+        traces = {k.removeprefix("trace_"): v for k, v in arrays.items() if k.startswith("trace_")}
+        self._traces = _unstack(traces, self.iterations)
+        found = failure.unflatten(counters.get("failures", []), arrays, "the checkpoint")
+        self.failures = {self.seeds.index(f.seed): f for f in found}
+        if len(found) == len(self.seeds):
+            self.status = "failed"
+        self._end_if_done()
+        self._lap()
+
+    def timed_teacher(self, seconds: float) -> None:
+        self.teacher_seconds = seconds
+        self._lap()  # measuring is nobody's training time
+
+    def saved(self, seconds: float) -> None:
+        self.saves += 1
+        self.saving_seconds += seconds
+        self._lap()  # not training time either
+
+    def progress(self) -> Progress:
+        n_steps = self.config.student.n_steps
+        iterations = sum(c.iterations for c in self.chunks)
+        seconds = sum(c.seconds for c in self.chunks)
+        evaluating = sum(c.evaluation_seconds for c in self.chunks)
+        if iterations == 0:  # nothing but the first iteration: compilation and all is the best estimate there is
+            iterations, seconds = 1, seconds + self.compile_seconds
+        rate = iterations / (seconds + evaluating)
+        return Progress(
+            steps=self.iterations * n_steps,
+            total_steps=self.n_iterations * n_steps,
+            ret=np.mean(self._evaluations[-1][1].ret, axis=1),
+            steps_per_second=rate * n_steps * len(self.seeds),
+            seconds_left=(self.n_iterations - self.iterations) / rate,
+            teacher_share=None if self.teacher_seconds is None else self.teacher_seconds * iterations / seconds,
+            seeds=self.seeds,
+            training=self._traces[-1] if self._traces else None,
+            failed=tuple(f.seed for f in self.failures.values()),
+        )
+
+    def failure(self) -> NonFiniteError:
+        """Which seed broke first, where, and in what."""
+        first = min(self.failures.values(), key=lambda f: f.iteration)
+        if first.what == "context":
+            return NonFiniteError(
+                f"seed {first.seed}: {type(self.teacher).__name__} proposed a context outside the task space (or NaN, "
+                f"from weights that are no distribution) at iteration {first.iteration}. Let it pass its contexts "
+                f"through space.project, and try procurl.check_teacher."
+            )
+        others = f" No seed is left of {len(self.seeds)}." if len(self.seeds) > 1 else ""
+        return NonFiniteError(
+            f"{first}.{others} The results up to there are kept. Check the environment with procurl.check_env, or "
+            f"lower the student's lr if it is the loss."
+        )
+
+    def result(self, params: Any) -> Result:
+        n_steps = self.config.student.n_steps
+        scores = [s for _, s in self._evaluations]
+        traces = _stack(self._traces) if self._traces else {}
+        if traces:
+            targets = np.asarray(self.teacher.space.targets.context)
+            traces["target_distance"] = distance_to_nearest(traces["task_context"], targets)
+        now = self.progress()
+        timing = {
+            "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began)),
+            "compile_seconds": round(self.compile_seconds, 3),
+            "iterating_seconds": round(sum(c.seconds for c in self.chunks), 3),
+            "evaluating_seconds": round(sum(c.evaluation_seconds for c in self.chunks), 3),
+            "steps_per_second": round(now.steps_per_second, 1),
+            "teacher_share_timed_alone": now.teacher_share,
+            "saves": self.saves,
+            "saving_seconds": round(self.saving_seconds, 3),
+            "resumed_at_steps": [i * n_steps for i in self.resumed_at],
+        }
+        return Result(
+            config=provenance.describe(self.env, self.teacher, self.config, self.seeds, self.n_iterations * n_steps),
+            provenance={"status": self.status, **provenance.software_and_hardware()},
+            timing=timing,
+            seeds=np.array(self.seeds),
+            steps=np.array([i * n_steps for i, _ in self._evaluations]),
+            task_ret=np.stack([s.ret for s in scores], axis=1),
+            task_success=np.stack([s.success for s in scores], axis=1),
+            held_out={k: np.asarray(v) for k, v in self.teacher.space.held_out._asdict().items()},
+            trace=traces,
+            params={k: _blank(self._failed, v) for k, v in flatten(params).items()},
+            failures=tuple(self.failures.values()),
+        )
+
+    def _lap(self) -> float:
+        now = time.perf_counter()
+        lap, self._last_lap = now - self._last_lap, now
+        return lap
+
+
+def is_sound(trace: Trace) -> np.ndarray:
+    """Which seeds have not failed in an iteration, bool[S]."""
+    return np.all(trace.finite, axis=1) & trace.inside
+
+
+def _without(failed: np.ndarray, trace: Trace) -> Trace:
+    """The same trace with nothing in it of seeds that have failed, but for what says so."""
+    return trace._replace(
+        task=Task(*(_blank(failed, x, fill) for x, fill in zip(trace.task, (np.nan, -1, -1), strict=True))),
+        **{k: _blank(failed, getattr(trace, k), 0) for k in ("started", "finished")},
+        **{k: _blank(failed, getattr(trace, k)) for k in ("train_return", "train_success", "train_length")},
+        losses={k: _blank(failed, v) for k, v in trace.losses.items()},
+    )
+
+
+def _blank(failed: np.ndarray, x: Any, fill: float = np.nan) -> Any:
+    """The rows of failed seeds, bool[S], filled."""
+    if not failed.any():
+        return x
+    blank = np.array(x)
+    blank[failed] = fill
+    return blank
+
+
+def _stack(traces: list[Trace]) -> dict[str, np.ndarray]:
+    """Per-iteration records -> named arrays with leading axes (seed, iteration)."""
+    both = jax.tree.map(lambda *x: np.stack(x, axis=1), *traces)
+    rows = {k: v for k, v in both._asdict().items() if isinstance(v, np.ndarray)}
+    task = {f"task_{k}": v for k, v in both.task._asdict().items()}
+    losses = {f"loss_{k}": v for k, v in both.losses.items()}
+    return {**task, **rows, **losses}
+
+
+def _unstack(arrays: dict[str, Any], iterations: int) -> list[Trace]:
+    """The inverse of `_stack`."""
+
+    def part(prefix: str, i: int) -> dict[str, Any]:
+        return {k.removeprefix(prefix): v[:, i] for k, v in arrays.items() if k.startswith(prefix)}
+
+    def one(i: int) -> Trace:
+        rest = {k: v[:, i] for k, v in arrays.items() if not k.startswith(("task_", "loss_"))}
+        unwatched = len(FINITE) - rest["finite"].shape[1]  # by an earlier version
+        rest["finite"] = np.pad(rest["finite"], ((0, 0), (0, unwatched)), constant_values=True)
+        return Trace(task=Task(**part("task_", i)), losses=part("loss_", i), place=None, **rest)
+
+    return [one(i) for i in range(iterations)]
+
+
+def distance_to_nearest(context: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Mean |context - nearest target| per dimension, f32[S, iterations, d], over the tasks kept (a fair sample)."""
+    kept = np.isfinite(context[..., 0])
+    _, nearest = scipy.spatial.cKDTree(targets).query(context[kept])
+    gap = np.full(context.shape, np.nan, np.float32)
+    gap[kept] = np.abs(context[kept] - targets[nearest])
+    with np.errstate(invalid="ignore"):  # an iteration in which nothing began has no distance: 0 / 0
+        return np.nansum(gap, axis=2) / kept.sum(axis=2, keepdims=True)

@@ -1,0 +1,374 @@
+"""A run cut anywhere goes on as if nothing had happened.
+
+All randomness of iteration t is a function of (seed, t), so a checkpoint is the carry (teacher, student, optimiser,
+environments in mid-episode) and the log (counters, traces, evaluations). A run folder that is being written holds
+
+    checkpoints/0000000040/     after 40 iterations; the last few are kept
+        run.json                configuration, counters, clock
+        log.npz                 traces and evaluations so far
+        state.safetensors       the carry, one tensor per leaf
+        manifest.json           format version and SHA-256 of each
+
+A checkpoint is written beside its place and renamed into it, so it is there as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from procurl.check import numbers
+from procurl.errors import CheckpointError, ConfigError, NewerFormatError, RunFolderError
+from procurl.runs.store import disk, failure, result
+from procurl.runs.store.result import Result, steps_per_iteration
+
+if TYPE_CHECKING:
+    from procurl.loop import AnyEngine
+    from procurl.runs.log import Log
+
+CHECKPOINT = disk.Format("procurl-checkpoint", 1, ("run.json", "log.npz", "state.safetensors"))
+KEPT = 2
+
+Resume = Literal["auto", "extend", "never"] | int
+
+logger = logging.getLogger("procurl")
+
+
+class Checkpoint(NamedTuple):
+    """What was read back."""
+
+    path: Path
+    config: dict[str, Any]
+    log: tuple[dict[str, Any], dict[str, np.ndarray]]
+    state: dict[str, np.ndarray]
+
+    @property
+    def steps_done(self) -> int:
+        return int(self.log[0]["iterations"]) * steps_per_iteration(self.config)
+
+    @property
+    def is_evaluated(self) -> bool:
+        return bool(self.log[1]["evaluated_at"][-1] == self.log[0]["iterations"])
+
+
+class RunFolder:
+    """The folder of a run while it goes on: who may write, where to go on from, when to save."""
+
+    def __init__(self, path: Path, config: dict[str, Any], save_share: float) -> None:
+        self.path, self.config, self.save_share = path, config, save_share
+        self.found: Checkpoint | None = None
+        self._last_cost = 0.1  # seconds; a guess before the first save
+        self._saved_at = time.perf_counter()
+        self._saved_iterations = -1
+        self._failures_told = 0
+
+    def restore(self, engine: AnyEngine, log: Log) -> Any:
+        """Where the checkpoint left off. From here on its folder is an unfinished run again."""
+        assert self.found is not None
+        try:
+            log.restore(*self.found.log)
+        except (KeyError, TypeError, ValueError, IndexError) as error:  # undamaged, but not what we wrote
+            raise CheckpointError(f"{self.found.path} holds no log of this run: {error!r}") from error
+        carry = engine.restored(self.found.state, str(self.found.path))
+        result.remove_result(self.path)
+        logger.info("%s: going on after %s steps", self.path, f"{log.iterations * log.config.student.n_steps:,}")
+        self._saved_iterations = log.iterations
+        self._saved_at = time.perf_counter()
+        return carry
+
+    def keep(self, engine: AnyEngine, carry: Any, log: Log) -> None:
+        """Save if it is time to (a share of the time goes into saving, no more), or if the run ends here."""
+        self._tell_failures(log)
+        due = time.perf_counter() - self._saved_at >= self._last_cost * (1 / self.save_share - 1)
+        if log.status == "failed" or log.iterations == self._saved_iterations:
+            return
+        if due or log.status != "running":
+            began = time.perf_counter()
+            try:
+                self._save(engine.saved(carry), log)
+            except OSError as error:
+                shutil.rmtree(self.path / "checkpoints" / ".partial", ignore_errors=True)  # it takes up room
+                warnings.warn(
+                    f"could not save a checkpoint to {self.path}: {error.strerror or error}. The run goes on, and "
+                    f"will try again: make room.",
+                    stacklevel=3,
+                )
+            self._saved_at = time.perf_counter()
+            self._last_cost = self._saved_at - began
+            log.saved(self._last_cost)
+
+    def _tell_failures(self, log: Log) -> None:
+        """What became of seeds that stopped, for people to look at while the others go on."""
+        if len(log.failures) > self._failures_told:
+            try:
+                failure.write_all(self.path, log.failures.values())
+                self._failures_told = len(log.failures)
+            except OSError as error:
+                logger.warning("could not write %s: %s", self.path / failure.FOLDER, error.strerror or error)
+
+    def _save(self, state: dict[str, np.ndarray], log: Log) -> None:
+        counters, arrays = log.state()
+        contents = {
+            "run.json": disk.to_json({"config": self.config, "log": counters}),
+            "log.npz": disk.to_npz(arrays, compressed=False),
+            "state.safetensors": disk.to_tensors(state),
+        }
+        home = self.path / "checkpoints"
+        _refuse_link(home)
+        home.mkdir(exist_ok=True)
+        staging = home / ".partial"
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+        disk.write_folder(staging, contents, CHECKPOINT)
+        os.replace(staging, home / f"{log.iterations:010}")
+        disk.sync_folder(home)
+        self._saved_iterations = log.iterations
+        shutil.rmtree(home / ".old", ignore_errors=True)  # of a process that was killed just there
+        for old in checkpoints(self.path)[:-KEPT]:
+            os.replace(old, home / ".old")  # under its own name it would look damaged if we were cut off here
+            shutil.rmtree(home / ".old")
+
+    def finish(self, outcome: Result) -> None:
+        """Write the result; where that fails and no checkpoint holds it either, put it somewhere else and say where."""
+        try:
+            outcome.write_into(self.path)
+        except result.SaveError as error:
+            played = outcome.trace["started"].shape[1] if outcome.trace else 0
+            if self._saved_iterations == played and (self.path / "checkpoints" / f"{played:010}").is_dir():
+                error.add(f"Its last checkpoint is there: `procurl resume {self.path}` writes the result when it can.")
+            else:
+                error.add(_rescued(outcome, self.path))
+            raise
+
+
+def _rescued(outcome: Result, folder: Path) -> str:
+    """A result that cannot go to its own folder: beside it, or among the temporary files, which may be another disk."""
+    for home in (folder.absolute().parent, Path(tempfile.gettempdir())):
+        place = _free(home / f"{folder.absolute().name}.rescued")
+        try:
+            outcome.save(place)
+        except RunFolderError:
+            with suppress(OSError):
+                place.rmdir()  # it is empty
+            continue
+        return f"The result was rescued to {place}: move it to a safe place."
+    return f"Neither beside {folder} nor in {tempfile.gettempdir()} was there room for it."
+
+
+class Nowhere:
+    """In place of a run folder when nothing is to be written."""
+
+    found = None
+
+    def keep(self, engine: AnyEngine, carry: Any, log: Log) -> None:
+        pass
+
+    def finish(self, outcome: Result) -> None:
+        pass
+
+
+@contextmanager
+def open_run(
+    path: str | os.PathLike[str] | None, config: dict[str, Any], resume: Resume, save_share: float
+) -> Iterator[RunFolder | Nowhere]:
+    """A folder to run in: an empty one, or one with an unfinished run of the same configuration to go on with."""
+    if not isinstance(save_share, int | float) or not 0 < save_share <= 1:
+        raise ConfigError(f"save_share = {save_share!r}: expected a share of the time, above 0 and at most 1")
+    if not (resume in ("auto", "extend", "never") or (isinstance(resume, int) and not isinstance(resume, bool))):
+        raise ConfigError(f"resume = {resume!r}: expected 'auto', 'extend', 'never' or the iteration of a checkpoint")
+    if path is None:
+        yield Nowhere()
+        return
+    folder = numbers.path("out", path)
+    disk.refuse_newer_folder(folder, result.RUN)
+    run = RunFolder(folder, config, save_share)
+    if resume == "never" and (aside := move_aside(folder)):
+        logger.info("the run that was in %s is now in %s", folder, aside)
+    with only_writer(folder):
+        if holds_run(folder):
+            if not os.access(folder, os.W_OK):
+                raise RunFolderError(f"cannot go on in {folder}: no permission to write there")
+            run.found = _to_go_on_with(folder, config, resume)
+        else:
+            result.reserve(folder, besides=("checkpoints", failure.FOLDER))
+        yield run
+
+
+def holds_run(folder: Path) -> bool:
+    return (folder / "config.json").exists() or bool(checkpoints(folder))
+
+
+def _to_go_on_with(folder: Path, config: dict[str, Any], resume: Resume) -> Checkpoint:
+    """The checkpoint that continues this very run, or an error that says why there is none."""
+    if not checkpoints(folder):
+        raise RunFolderError(
+            f"{folder} already holds a run, and no checkpoint to go on from; nothing was changed. Choose another "
+            f"folder, or start anew with --fresh (resume='never'), which moves that one aside."
+        )
+    found = load_checkpoint(folder, None if isinstance(resume, str) else resume)
+    differences = differing(found.config, config)
+    if resume != "auto":
+        differences = [d for d in differences if d[0] != "steps"]
+    if differences:
+        steps_alone = [name for name, *_ in differences] == ["steps"]
+        advice = (
+            f"`procurl resume {folder} --steps MORE` trains further."
+            if steps_alone
+            else "Choose another folder, or start anew with --fresh (resume='never'), which moves that run aside."
+        )
+        raise RunFolderError(
+            f"{folder} holds another run; nothing was changed. It differs:\n{listed(differences)}\n{advice}"
+        )
+    if config["steps"] < found.steps_done:
+        raise ConfigError(
+            f"steps = {config['steps']:,}: the run in {folder} has already played {found.steps_done:,}; expected more"
+        )
+    if found.steps_done == config["steps"] and found.is_evaluated and (folder / disk.MANIFEST).exists():
+        raise RunFolderError(
+            f"{folder} already holds a run, and it is finished; nothing was changed. `procurl resume {folder} --steps "
+            f"MORE` trains further; --fresh (resume='never') moves it aside and starts anew."
+        )
+    if not isinstance(resume, str):
+        _set_aside_after(folder, resume)
+    return found
+
+
+def load_checkpoint(folder: Path, iteration: int | None = None) -> Checkpoint:
+    """The latest checkpoint of a run folder, or that of an iteration. A damaged one is named, never taken."""
+    disk.refuse_newer_folder(folder, result.RUN)  # going on would replace its result
+    paths = {int(p.name): p for p in checkpoints(folder)}
+    if not paths:
+        raise CheckpointError(
+            f"{folder} holds no checkpoint: expected a run folder, as `procurl train --out DIR` makes it"
+        )
+    if iteration is None:
+        iteration = max(paths)
+    if iteration not in paths:
+        there = ", ".join(map(str, sorted(paths)))
+        raise CheckpointError(f"{folder} holds no checkpoint of iteration {iteration}: expected one of {there}")
+    path = paths[iteration]
+    try:
+        return _read(path)
+    except NewerFormatError:
+        raise
+    except RunFolderError as error:
+        message = f"{error}. Nothing was loaded."
+        for earlier in sorted((i for i in paths if i < iteration), reverse=True):
+            try:
+                _read(paths[earlier])
+            except RunFolderError:
+                continue
+            message += (
+                f" The checkpoint of iteration {earlier} before it is whole: `procurl resume {folder} --from "
+                f"{earlier}` (resume={earlier}) goes on from there."
+            )
+            break
+        else:
+            message += " There is no earlier one that is whole."
+        raise CheckpointError(message) from error
+
+
+def _read(path: Path) -> Checkpoint:
+    _refuse_link(path.parent)
+    _refuse_link(path)
+    data = disk.read_folder(path, CHECKPOINT)
+    disk.refuse_others(path, CHECKPOINT.files)
+    try:
+        config, counters = dict(data["run.json"]["config"]), dict(data["run.json"]["log"])
+        if counters["iterations"] != int(path.name):
+            raise ValueError(f"it is of iteration {counters['iterations']!r}")
+        steps_per_iteration(config), int(config["steps"])
+        int(data["log.npz"]["evaluated_at"][-1])
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise RunFolderError(f"{path / 'run.json'} holds something else: {error!r}") from error
+    return Checkpoint(path, config, (counters, data["log.npz"]), data["state.safetensors"])
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Those of a run folder, oldest first."""
+    home = folder / "checkpoints"
+    return sorted(p for p in home.iterdir() if p.name.isascii() and p.name.isdigit()) if home.is_dir() else []
+
+
+def _refuse_link(path: Path) -> None:
+    """What is written or removed there would be somebody else's."""
+    if path.is_symlink():
+        raise RunFolderError(f"{path} is a link; expected a folder of this run. Put the folder itself there")
+
+
+def _set_aside_after(folder: Path, iteration: int) -> None:
+    """Checkpoints after the one that the user chose to go on from: kept, under a name that is not looked at."""
+    for path in checkpoints(folder):
+        if int(path.name) > iteration:
+            os.replace(path, _free(path.with_name(f"set-aside-{path.name}")))
+
+
+def move_aside(folder: Path) -> Path | None:
+    """Rename a run folder, so that a new run can have its name. Only a run: nobody else's folder is touched."""
+    if not holds_run(folder):
+        return None
+    with only_writer(folder):
+        aside = _free(folder.with_name(f"{folder.name}.old"))
+        os.replace(folder, aside)
+    return aside
+
+
+def _free(path: Path) -> Path:
+    """The path itself, or with the first number that is not taken."""
+    taken = 1
+    free = path
+    while free.exists():
+        taken += 1
+        free = path.with_name(f"{path.name}-{taken}")
+    return free
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """One process at a time writes to a run folder. The lock goes with its process, however that ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"cannot use {folder} as a run folder: {error.strerror or error}") from error
+    if os.name != "posix":  # no lock on a folder there; two writers are then the user's responsibility
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise RunFolderError(
+            f"{folder} is being written by another process: wait for it, stop it, or choose another folder"
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def differing(there: Any, here: Any, name: str = "") -> list[tuple[str, Any, Any]]:
+    """(dotted name, value there, value here) of everything that is not equal in two trees of plain data."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        names = list(dict.fromkeys([*there, *here]))
+        if there.get("class") != here.get("class"):
+            names = ["class"]  # the fields of another class say nothing
+        parts = [differing(there.get(k), here.get(k), f"{name}.{k}" if name else k) for k in names]
+        return [difference for part in parts for difference in part]
+    return [] if there == here else [(name, there, here)]
+
+
+def listed(differences: list[tuple[str, Any, Any]]) -> str:
+    return "\n".join(f"  {name}: {there!r} there, {here!r} here" for name, there, here in differences)
