@@ -109,7 +109,7 @@ def update_seconds(env, teacher, config, repeats: int = 7) -> float:
     """Propose and observe compiled alone, one seed on one core: the median of a few updates in a row."""
     import jax
 
-    from procurl.check.contracts import imagined_episodes
+    from procurl.check.teacher import imagined_episodes
     from procurl.students.critic import StudentCritic
     from procurl.students.ppo import init_student
 

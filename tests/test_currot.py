@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from test_teachers import small_space
 
 import procurl
-from procurl.check.contracts import imagined_episodes
+from procurl.check.teacher import imagined_episodes
 from procurl.errors import ConfigError
 from procurl.targets import Mixture
 from procurl.teachers import nadaraya_watson

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import procurl
-from procurl.check.contracts import MOST_TASKS, imagined_episodes
+from procurl.check.space import MOST_TASKS
+from procurl.check.teacher import imagined_episodes
 from procurl.errors import ConfigError, SpaceError
 from procurl.targets import Point
 from procurl.teachers.base import cumulative

@@ -189,7 +189,7 @@ def test_a_redrawn_pool_keeps_the_contract(space):
 
 def test_the_pool_is_redrawn_when_its_time_is_over(space):
     teacher = teacher_of("procurl-unif", space, redraw_every=100)
-    from procurl.check.contracts import CRITICS, imagined_episodes
+    from procurl.check.teacher import CRITICS, imagined_episodes
 
     state = teacher.init(jax.random.key(0))
     pools, steps = [np.asarray(state.context)], 0

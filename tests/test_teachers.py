@@ -10,7 +10,8 @@ from scipy import stats
 from twins import procurl_target_twin
 
 import procurl
-from procurl.check.contracts import CheckError, imagined_episodes
+from procurl.check.contracts import CheckError
+from procurl.check.teacher import imagined_episodes
 from procurl.errors import ConfigError
 from procurl.targets import Point
 from procurl.teachers.base import cumulative, draw

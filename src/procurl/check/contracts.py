@@ -13,15 +13,15 @@ import jax
 import jax.numpy as jnp
 
 from procurl.check.env import env_findings
-from procurl.check.space import MOST_TASKS, basic_findings, space_findings
-from procurl.check.teacher import CRITICS, imagined_episodes, teacher_findings
+from procurl.check.space import basic_findings, space_findings
+from procurl.check.teacher import teacher_findings
 from procurl.config import Config
 from procurl.devices import require_32_bits
 from procurl.errors import ConfigError, ProcurlError, SpaceError
 from procurl.types import Env, HostEnv, TaskSpace, Teacher
 
 __all__ = [
-    "CRITICS", "MOST_TASKS", "CheckError", "check_env", "check_space", "check_teacher", "imagined_episodes",
+    "CheckError", "check_env", "check_space", "check_teacher",
     "require_env", "require_fit", "require_kinds", "require_space", "require_teacher",
 ]  # fmt: skip
 

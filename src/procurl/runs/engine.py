@@ -22,7 +22,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from procurl import loop
-from procurl.check.contracts import imagined_episodes
+from procurl.check.teacher import imagined_episodes
 from procurl.config import Config
 from procurl.loop import Carry
 from procurl.programs import Program, jit, kind

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from procurl.bench.theory.bandit import Bandit, Floats
-from procurl.check.contracts import imagined_episodes
+from procurl.check.teacher import imagined_episodes
 from procurl.envs.task_space import task_space
 from procurl.teachers.procurl import ProCuRLTarget, inner_product
 from procurl.types import Task

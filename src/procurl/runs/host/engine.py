@@ -22,7 +22,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from procurl.check.contracts import imagined_episodes
+from procurl.check.teacher import imagined_episodes
 from procurl.config import SAC, Config
 from procurl.devices import available_cores
 from procurl.envs.host_tasks import HostTask
