@@ -7,63 +7,12 @@ This module does not import JAX, so that the command line answers at once. The h
 from __future__ import annotations
 
 import dataclasses
-import numbers
 from dataclasses import dataclass
-from typing import Any
 
-from procurl.check.numbers import real, whole
-from procurl.errors import ConfigError, unknown_name
+from procurl.check.fields import check_fields, param
+from procurl.errors import ConfigError
 
-MOST_WHOLE = 2**31 - 1  # whole numbers, too, are computed with in 32 bits
-MOST_UNITS = 65_536  # in a layer
 LOG_STD = (-20.0, 2.0)  # SAC's policy keeps the logarithm of its spread within this
-
-
-def param(
-    default: Any, help: str, *, static: bool = False, at_least: float | None = None, at_most: float | None = None
-) -> Any:
-    """A documented field. `static` marks what shapes the compiled program (for dataclasses that are pytrees)."""
-    bounds = {"at_least": at_least, "at_most": at_most}
-    return dataclasses.field(default=default, metadata={"help": help, "static": static, **bounds})
-
-
-def check_fields(owner: str, instance: Any, *, is_pytree: bool = False) -> None:
-    """Refuse what a documented field cannot be: another type, NaN, infinity, a number beyond its bounds.
-
-    Of a pytree JAX makes instances, too, with traced arrays or placeholders in their fields: there only plain values
-    are looked at. Numbers of NumPy become Python's and lists become tuples, so that configurations can be written down.
-    """
-    for f in dataclasses.fields(instance):
-        if "help" in f.metadata:
-            value = getattr(instance, f.name)
-            if is_pytree and not isinstance(value, str | bool | numbers.Real):
-                continue
-            checked = _checked(f"{owner}{f.name}", value, f)
-            if type(checked) is not type(value):
-                object.__setattr__(instance, f.name, checked)
-
-
-def _checked(name: str, value: Any, f: dataclasses.Field[Any]) -> Any:
-    kind = f.type if isinstance(f.type, str) else getattr(f.type, "__name__", str(f.type))
-    if kind.startswith("tuple[int"):
-        if not isinstance(value, tuple | list):
-            raise ConfigError(f"{name} = {value!r}: expected widths of layers, e.g. (64, 64)")
-        return tuple(whole(f"{name}, a layer's width", width, 1, MOST_UNITS) for width in value)
-    if value is None and "None" in kind:
-        return value
-    at_least, at_most = f.metadata.get("at_least"), f.metadata.get("at_most")
-    if kind == "bool":
-        if not isinstance(value, bool):
-            raise ConfigError(f"{name} = {value!r}: expected True or False")
-    elif kind.startswith("int"):
-        if isinstance(value, float):
-            raise ConfigError(f"{name} = {value!r}: expected a whole number")
-        number = whole(name, value, -MOST_WHOLE if at_least is None else at_least, at_most)
-        return whole(name, number, -MOST_WHOLE, MOST_WHOLE)
-    elif kind.startswith("float"):
-        as_float = real(name, value, at_least, at_most)
-        return value if isinstance(value, int | float) else as_float
-    return value
 
 
 @dataclass(frozen=True)
@@ -155,13 +104,3 @@ class Config:
     def student(self) -> PPO | SAC:
         """Whoever learns."""
         return self.sac or self.ppo
-
-
-def checked_fields(cls: type, given: dict[str, Any]) -> None:
-    """Refuse names that are not documented fields of a class, with the closest valid ones, and None for a number."""
-    known = {f.name: f for f in dataclasses.fields(cls) if "help" in f.metadata}
-    for name, value in given.items():
-        if name not in known:
-            raise unknown_name(f"option of {cls.__name__}", name, known)
-        if value is None and "None" not in str(known[name].type):
-            raise ConfigError(f"{cls.__name__}: {name} = None: expected a value of type {known[name].type}")

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from procurl.config import check_fields, param
+from procurl.check.fields import check_fields, param
 from procurl.envs.box_space import box_space
 from procurl.programs import pytree
 from procurl.targets import Mixture, Point

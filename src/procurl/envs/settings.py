@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from procurl.config import checked_fields
+from procurl.check.fields import checked_fields
 from procurl.devices import require_32_bits
 from procurl.envs import maze, minigrid, point_mass
 from procurl.envs.bipedal.space import BoxWalker, bipedal_space

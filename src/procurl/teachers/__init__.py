@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from procurl.config import checked_fields
+from procurl.check.fields import checked_fields
 from procurl.errors import ConfigError, unknown_name
 from procurl.presets import teacher_preset
 from procurl.teachers.base import redrawn

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from procurl.config import check_fields, param
+from procurl.check.fields import check_fields, param
 from procurl.errors import ConfigError
 from procurl.programs import pytree
 from procurl.teachers.base import once_if

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from procurl.config import check_fields, param
+from procurl.check.fields import check_fields, param
 from procurl.programs import pytree
 from procurl.teachers.transport import assign, require_distances, squared_distances
 from procurl.types import Critic, Episodes, Task, TaskSpace, random_seeds

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from procurl.config import param
+from procurl.check.fields import param
 from procurl.errors import ConfigError
 from procurl.programs import pytree
 from procurl.teachers.base import PoolTeacher

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from procurl.config import check_fields, param
+from procurl.check.fields import check_fields, param
 from procurl.envs.bipedal.track import HIGH, LOW, MAX_STEPS, NAMES
 from procurl.envs.box_space import box_space
 from procurl.targets import Uniform
