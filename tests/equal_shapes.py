@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import procurl
-from procurl.check.contracts import CheckError
+from procurl.errors import CheckError
 from procurl.integrations.setting_env import SettingEnv
 from procurl.integrations.setting_vector import SettingVectorEnv
 from procurl.teachers.base import Redrawn

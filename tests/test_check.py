@@ -13,11 +13,10 @@ from worlds import State, Walk, walk_space
 import procurl
 from procurl import cli
 from procurl.check import user_code
-from procurl.check.contracts import CheckError
 from procurl.check.env import env_findings
 from procurl.check.host import gymnasium_findings, host_findings
 from procurl.check.space import space_findings
-from procurl.errors import ConfigError, SpaceError
+from procurl.errors import CheckError, ConfigError, SpaceError
 from procurl.integrations.gymnasium import TaskEnv
 from procurl.targets import Point
 from procurl.teachers.base import PoolState

@@ -22,10 +22,10 @@ import procurl
 from procurl import cli
 from procurl.bench.report import tables
 from procurl.bench.stats import summarise
-from procurl.check.contracts import CheckError, check_teacher
+from procurl.check.contracts import check_teacher
 from procurl.check.findings import Findings
 from procurl.check.teacher import check_state
-from procurl.errors import ConfigError, NonFiniteError, RunFolderError
+from procurl.errors import CheckError, ConfigError, NonFiniteError, RunFolderError
 from procurl.runs import log as record
 from procurl.runs.evaluation import Scores
 from procurl.runs.store import failure

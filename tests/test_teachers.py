@@ -10,9 +10,8 @@ from scipy import stats
 from twins import procurl_target_twin
 
 import procurl
-from procurl.check.contracts import CheckError
 from procurl.check.teacher import imagined_episodes
-from procurl.errors import ConfigError
+from procurl.errors import CheckError, ConfigError
 from procurl.targets import Point
 from procurl.teachers.base import cumulative, draw
 from procurl.teachers.procurl import ProCuRLTarget, ProCuRLUnif, distance, inner_product, learning_potential

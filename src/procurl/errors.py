@@ -21,6 +21,10 @@ class SpaceError(ProcurlError, ValueError):
     """A task space that contradicts itself."""
 
 
+class CheckError(ProcurlError, AssertionError):
+    """A class that does not keep its contract."""
+
+
 class RunFolderError(ProcurlError, OSError):
     """A run folder that cannot be written or read."""
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["CheckError", "check_env", "check_space", "check_teacher"]
 
 if TYPE_CHECKING:
-    from procurl.check.contracts import CheckError, check_env, check_space, check_teacher
+    from procurl.check.contracts import check_env, check_space, check_teacher
+    from procurl.errors import CheckError
 
 
 def __getattr__(name: str) -> Any:

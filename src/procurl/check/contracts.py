@@ -17,17 +17,13 @@ from procurl.check.space import basic_findings, space_findings
 from procurl.check.teacher import teacher_findings
 from procurl.config import Config
 from procurl.devices import require_32_bits
-from procurl.errors import ConfigError, ProcurlError, SpaceError
+from procurl.errors import CheckError, ConfigError, SpaceError
 from procurl.types import Env, HostEnv, TaskSpace, Teacher
 
 __all__ = [
-    "CheckError", "check_env", "check_space", "check_teacher",
+    "check_env", "check_space", "check_teacher",
     "require_env", "require_fit", "require_kinds", "require_space", "require_teacher",
 ]  # fmt: skip
-
-
-class CheckError(ProcurlError, AssertionError):
-    """A class that does not keep its contract."""
 
 
 def require_kinds(env: Any, teacher: Any, config: Any, callback: Any = None) -> None:
