@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from procurl.check.env import env_findings
-from procurl.check.space import basic_findings, space_findings
+from procurl.check.space import name_of, require_space, require_task_space, space_findings
 from procurl.check.teacher import teacher_findings
 from procurl.config import Config
 from procurl.devices import require_32_bits
@@ -22,7 +22,7 @@ from procurl.types import Env, HostEnv, TaskSpace, Teacher
 
 __all__ = [
     "check_env", "check_space", "check_teacher",
-    "require_env", "require_fit", "require_kinds", "require_space", "require_teacher",
+    "require_env", "require_fit", "require_kinds", "require_teacher",
 ]  # fmt: skip
 
 
@@ -63,24 +63,12 @@ def require_fit(env: Env | HostEnv, teacher: Teacher) -> None:
         )
 
 
-def require_space(space: TaskSpace) -> None:
-    """Shapes and bounds: cheap for a million tasks."""
-    _require_kind(space)
-    basic_findings(space).raise_problems(_named(space), SpaceError)
-
-
 def check_space(space: TaskSpace) -> tuple[str, ...]:
     """Bounds, pool, targets, held-out tasks, target distribution and projection agree with each other."""
-    _require_kind(space)
+    require_task_space(space)
     found = space_findings(space)
-    found.raise_problems(_named(space), SpaceError)
+    found.raise_problems(name_of(space), SpaceError)
     return tuple(found.notes)
-
-
-def _require_kind(space: TaskSpace) -> None:
-    require_32_bits()
-    if not isinstance(space, TaskSpace):
-        raise ConfigError(f"space = {space!r}: expected a task space, of procurl.make(NAME) or procurl.task_space(...)")
 
 
 def check_env(env: Env, space: TaskSpace, steps: int | None = None) -> tuple[str, ...]:
@@ -102,7 +90,3 @@ def check_teacher(teacher: Teacher, n: int = 64) -> tuple[str, ...]:
     found = teacher_findings(teacher, n)
     found.raise_problems(type(teacher).__name__, CheckError)
     return tuple(found.notes)
-
-
-def _named(space: TaskSpace) -> str:
-    return f"task space {space.name!r}" if space.name else "task space"

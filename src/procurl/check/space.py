@@ -10,11 +10,29 @@ import numpy as np
 
 from procurl.check.findings import Findings, equal
 from procurl.check.numbers import LARGEST, real
+from procurl.devices import require_32_bits
+from procurl.errors import ConfigError, SpaceError
 from procurl.types import Task, TaskSpace
 
 MOST_TASKS = 2**22  # PLR draws with 32 bits at once: with more tasks, some could never be drawn
 N_DRAWN = 64  # of the target distribution
 KINDS = ("pool", "targets", "held_out")
+
+
+def require_space(space: TaskSpace) -> None:
+    """Shapes and bounds: cheap for a million tasks."""
+    require_task_space(space)
+    basic_findings(space).raise_problems(name_of(space), SpaceError)
+
+
+def require_task_space(space: TaskSpace) -> None:
+    require_32_bits()
+    if not isinstance(space, TaskSpace):
+        raise ConfigError(f"space = {space!r}: expected a task space, of procurl.make(NAME) or procurl.task_space(...)")
+
+
+def name_of(space: TaskSpace) -> str:
+    return f"task space {space.name!r}" if space.name else "task space"
 
 
 def basic_findings(space: TaskSpace) -> Findings:

@@ -19,9 +19,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from procurl.check.contracts import require_space
 from procurl.check.numbers import LARGEST, whole
-from procurl.check.space import MOST_TASKS
+from procurl.check.space import MOST_TASKS, require_space
 from procurl.devices import require_32_bits
 from procurl.errors import SpaceError, unknown_name
 from procurl.targets import Blend, Point, Samples
