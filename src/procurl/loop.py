@@ -22,6 +22,7 @@ from procurl.runs import log as record
 from procurl.runs.provenance import describe
 from procurl.runs.store.checkpoint import Resume, open_run
 from procurl.runs.store.result import Result
+from procurl.runs.trace import Trace, traced
 from procurl.students import ppo, rollout
 from procurl.students.critic import StudentCritic
 from procurl.students.ppo import Student
@@ -45,7 +46,7 @@ def begin(key: Array, env: Env, teacher: Teacher, config: Config) -> Carry:
     return Carry(teacher_state, ppo.init_student(k_student, env, config.ppo), rollout.begin(env, first_tasks))
 
 
-def iteration(carry: Carry, key: Array, env: Env, teacher: Teacher, config: Config) -> tuple[Carry, record.Trace]:
+def iteration(carry: Carry, key: Array, env: Env, teacher: Teacher, config: Config) -> tuple[Carry, Trace]:
     """One round of Algorithm 1."""
     teacher_state, student, envs = carry
     k_pick, k_play, k_learn, k_watch = jax.random.split(key, 4)
@@ -56,7 +57,7 @@ def iteration(carry: Carry, key: Array, env: Env, teacher: Teacher, config: Conf
     critic = StudentCritic(env, (learnt if config.watch_after_update else student).params)
     teacher_state = teacher.observe(teacher_state, k_watch, episodes, critic)  # 4. the teacher watches
 
-    trace = record.trace(teacher.space, episodes, played, losses, learnt.params, teacher_state)
+    trace = traced(teacher.space, episodes, played, losses, learnt.params, teacher_state)
     return Carry(teacher_state, learnt, envs), trace
 
 
@@ -154,7 +155,7 @@ class AnyEngine(Protocol):
     """What `train` asks for: begin -> iterate, iterate, ... with the rest at any time. A carry is the engine's own."""
 
     def begin(self) -> Any: ...
-    def iterate(self, carry: Any, t: int) -> tuple[Any, record.Trace]: ...
+    def iterate(self, carry: Any, t: int) -> tuple[Any, Trace]: ...
     def evaluate(self, carry: Any, t: int) -> Any: ...
     def teacher_seconds(self, carry: Any) -> float: ...
     def params(self, carry: Any) -> Any: ...

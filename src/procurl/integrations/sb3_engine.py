@@ -35,6 +35,7 @@ from procurl.runs.curriculum import Curriculum
 from procurl.runs.evaluation import evaluate
 from procurl.runs.store.join import joined
 from procurl.runs.store.result import Result, load_result, reserve
+from procurl.runs.trace import Trace, traced
 from procurl.students.nets import Params
 from procurl.students.ppo import Losses
 from procurl.types import Env, Task, Teacher
@@ -120,7 +121,7 @@ class _Run:
         scores = self._score(params_of(self.model), key)
         self.log.evaluated(jax.tree.map(lambda x: np.asarray(x)[None], scores))
 
-    def iterated(self, trace: log.Trace) -> bool:
+    def iterated(self, trace: Trace) -> bool:
         """After an update: remember it, evaluate when it is time; False ends the run."""
         self.log.iterated(jax.tree.map(lambda x: np.asarray(x)[None], trace))
         if self.log.iterations % self.config.evaluate_every and self.log.iterations < self.log.n_iterations:
@@ -143,7 +144,7 @@ class _Recorder(CurriculumCallback):
         self.run = run
         self._waiting: Any = None
         self._goes_on = True
-        self._trace = jit(log.trace)
+        self._trace = jit(traced)
 
     def _observe(self) -> None:
         buffer = self.model.rollout_buffer  # type: ignore[attr-defined]
@@ -179,7 +180,7 @@ LOSSES = ("policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl")
 
 
 class _Played(NamedTuple):
-    """What `log.trace` looks at in a rollout."""
+    """What `traced` looks at in a rollout."""
 
     obs: NDArray[np.float32]
     action: NDArray[Any]

@@ -28,8 +28,8 @@ from procurl.loop import Carry
 from procurl.programs import Program, jit, kind
 from procurl.runs.evaluation import Scores, evaluate
 from procurl.runs.interrupt import start_compiler, wait_for
-from procurl.runs.log import Trace
 from procurl.runs.store.state import arranged, named, raw
+from procurl.runs.trace import Trace
 from procurl.students.critic import StudentCritic
 from procurl.types import Env, TaskSpace, Teacher
 

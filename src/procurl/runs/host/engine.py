@@ -28,12 +28,12 @@ from procurl.devices import available_cores
 from procurl.envs.host_tasks import HostTask
 from procurl.errors import ConfigError
 from procurl.programs import kind
-from procurl.runs import log
 from procurl.runs.engine import Jitted, Seeds, fastest, over_seeds
 from procurl.runs.evaluation import Scores
 from procurl.runs.host.member import Actor, Steps
 from procurl.runs.host.workers import Workers
 from procurl.runs.store.state import arranged, named
+from procurl.runs.trace import Trace, is_sound, traced
 from procurl.students import replay, sac
 from procurl.students.regressor import ReturnRegressor
 from procurl.students.replay import Replay
@@ -100,7 +100,7 @@ class HostEngine:
         self._send_to_start(running, alive)
         return Carry(teacher, learner, running, self._regressors(), alive)
 
-    def iterate(self, carry: Carry, t: int) -> tuple[Carry, log.Trace]:
+    def iterate(self, carry: Carry, t: int) -> tuple[Carry, Trace]:
         """Iteration number t. The carry that goes in must not be used again."""
         keys, (teacher, learner, running, values, alive) = self.seeds.keys, carry
         tasks = self.seeds.to_host(self._program.propose(keys, teacher, t, self.world))  # 1. the teacher picks
@@ -112,7 +112,7 @@ class HostEngine:
         given = (teacher, episodes, rows, slot, models, losses, learner.student.networks)
         teacher, trace = self._program.watch(keys, given, t, self.world)  # 4. the teacher watches
         trace = self.seeds.to_host(trace)
-        return Carry(teacher, learner, running, values, alive & log.is_sound(trace)), trace
+        return Carry(teacher, learner, running, values, alive & is_sound(trace)), trace
 
     def _play(
         self, learner: Learner, running: Running, tasks: Any, t: int, alive: Any
@@ -331,7 +331,7 @@ def _program(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> Prog
         state, episodes, rows, slot, model, losses, networks = given
         state = teacher.observe(state, keys_of(key, t)[3], episodes, model)
         seen = _seen(rows, slot, model.value(episodes.task), sizes, config.n_envs)
-        return state, log.trace(teacher.space, episodes, seen, losses, networks, state)
+        return state, traced(teacher.space, episodes, seen, losses, networks, state)
 
     def only_teach(key: Array, given: Any, t: Array, teacher: Any) -> Any:
         state, model = given
@@ -358,7 +358,7 @@ class _AllSteps(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """See `log.Played`. The observation is that before and that after the step, one behind the other."""
+    """See `Played`. The observation is that before and that after the step, one behind the other."""
 
     obs: Array
     action: Array

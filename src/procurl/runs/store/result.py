@@ -46,7 +46,7 @@ class Result:
     task_ret: np.ndarray  # f32[S, E, H]  mean return on each held-out task
     task_success: np.ndarray  # f32[S, E, H]
     held_out: dict[str, np.ndarray]  # context f32[H, d], seed, row
-    trace: dict[str, np.ndarray]  # see procurl.runs.log.Trace; leading axes (seed, iteration)
+    trace: dict[str, np.ndarray]  # see procurl.runs.trace.Trace; leading axes (seed, iteration)
     params: dict[str, np.ndarray]  # "policy.0.w" -> f32[S, ...]
     failures: tuple[Failure, ...] = ()  # seeds that stopped by themselves: all of the above is NaN from there on
 

@@ -1,0 +1,133 @@
+"""What an iteration leaves for the record, computed inside the compiled program, which keeps it small.
+
+A few numbers, a few of the tasks, and the place of the first NaN or infinity: a seed in which there is any has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from procurl.types import Episodes, Task, TaskSpace
+
+TASKS_KEPT = 16  # per iteration and seed: enough to draw a curriculum, small enough to keep for 256 seeds
+
+
+# What is watched for NaN and infinity. A gradient by the weights after the update; in a teacher's state, where infinity
+# has its uses (a weight of 0, say), NaN alone.
+FINITE = ("reward", "observation", "value", "loss", "gradient", "teacher")
+
+
+class Place(NamedTuple):
+    """Where the first number that is none was met, in the order in which the steps were played."""
+
+    step: Array  # i32  -1: in no step
+    environment: Array  # i32  which of the N copies, -1 likewise
+    task: Task  # of that step; the first outside the space, if there is such a one
+    obs: Array  # f32[o]
+    action: Array
+    reward: Array  # f32
+    value: Array  # f32
+
+
+class Trace(NamedTuple):
+    """One iteration, for the record. Means are over episodes; NaN where there was none."""
+
+    task: Task  # the first TASKS_KEPT episodes that began (context NaN, seed and row -1 where fewer did)
+    started: Array  # i32  episodes that began
+    finished: Array  # i32  episodes that ended
+    train_return: Array  # f32  mean return of the episodes that ended
+    train_success: Array  # f32
+    train_length: Array  # f32
+    losses: dict[str, Array]  # f32 each, by name
+    finite: Array  # bool[6]  see FINITE
+    inside: Array  # bool  all contexts that began lie in the space
+    place: Place | None  # for the host alone, who keeps it if the seed has failed here
+
+
+class Played(Protocol):
+    """What is watched of a student's T steps in N environments."""
+
+    @property
+    def obs(self) -> Any: ...  # f32[T, N, o]
+    @property
+    def action(self) -> Any: ...  # [T, N, ...]
+    @property
+    def reward(self) -> Any: ...  # f32[T, N]
+    @property
+    def value(self) -> Any: ...  # f32[T, N]
+    @property
+    def slot(self) -> Any: ...  # i32[T, N]  whose step it was: a place in `Episodes`, -1 if that is not known
+
+
+def traced(
+    space: TaskSpace, episodes: Episodes, played: Played, losses: Any, weights: Any = (), teacher: Any = ()
+) -> Trace:
+    """`losses`: a named tuple of numbers. `weights`, `teacher`: of student and teacher, after the iteration."""
+    n = episodes.started.shape[0]
+    kept = jnp.nonzero(episodes.started, size=TASKS_KEPT, fill_value=n)[0]
+    task = Task(
+        episodes.task.context.at[kept].get(mode="fill", fill_value=jnp.nan),
+        episodes.task.seed.at[kept].get(mode="fill", fill_value=-1),
+        episodes.task.row.at[kept].get(mode="fill", fill_value=-1),
+    )
+
+    def mean_finished(x: Array) -> Array:
+        return jnp.sum(jnp.where(episodes.finished, x, 0.0)) / jnp.sum(episodes.finished)
+
+    inside = jnp.all(space.inside(episodes.task.context), axis=1)
+    astray = episodes.started & ~inside
+    loss_sum = sum(jax.tree.leaves(losses), jnp.float32(0.0))
+    finite = ((episodes.ret, played.reward), played.obs, played.value, loss_sum, weights)
+    return Trace(
+        task=task,
+        started=jnp.sum(episodes.started),
+        finished=jnp.sum(episodes.finished),
+        train_return=mean_finished(episodes.ret),
+        train_success=mean_finished(episodes.success.astype(jnp.float32)),
+        train_length=mean_finished(episodes.length.astype(jnp.float32)),
+        losses=losses._asdict(),
+        finite=jnp.stack([*(_all(jnp.isfinite, x) for x in finite), _all(lambda x: ~jnp.isnan(x), teacher)]),
+        inside=~jnp.any(astray),
+        place=_first_bad(episodes, played, astray),
+    )
+
+
+def is_sound(trace: Trace) -> np.ndarray:
+    """Which seeds have not failed in an iteration, bool[S]."""
+    return np.all(trace.finite, axis=1) & trace.inside
+
+
+def _all(test: Callable[[Array], Array], tree: Any) -> Array:
+    """Whether all floating-point numbers of a tree pass; bool."""
+    leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return jnp.stack([jnp.bool_(True), *(jnp.all(test(x)) for x in leaves)]).all()
+
+
+def _first_bad(episodes: Episodes, played: Played, astray: Array) -> Place:
+    """Advantages are not asked: they run backwards in time, so that one bad reward spoils every step before it."""
+    sound = jnp.isfinite(played.reward) & jnp.isfinite(played.value) & jnp.all(jnp.isfinite(played.obs), axis=-1)
+    bad = ~sound.ravel()  # bool[T * N]
+    first = jnp.argmax(bad)
+    step, environment = jnp.divmod(first, sound.shape[1])
+    slot = jnp.where(jnp.any(astray), jnp.argmax(astray), played.slot[step, environment])
+    slot = jnp.where(slot < 0, episodes.started.shape[0], slot)  # beyond the end: no task
+
+    return Place(
+        step=jnp.where(bad[first], step, -1),
+        environment=jnp.where(bad[first], environment, -1),
+        task=Task(
+            episodes.task.context.at[slot].get(mode="fill", fill_value=jnp.nan),
+            episodes.task.seed.at[slot].get(mode="fill", fill_value=-1),
+            episodes.task.row.at[slot].get(mode="fill", fill_value=-1),
+        ),
+        obs=played.obs[step, environment],
+        action=played.action[step, environment],
+        reward=played.reward[step, environment],
+        value=played.value[step, environment],
+    )
