@@ -79,7 +79,7 @@ def one_seed(setting: str, iterations: int) -> dict[str, float]:
     procurl.use_cores(1, device="cpu")
     import jax
 
-    from procurl.runs.engine import fastest
+    from procurl.runs.seeds import fastest
     from procurl.students import ppo, rollout
     from procurl.students.critic import StudentCritic
 

@@ -19,7 +19,8 @@ from procurl import loop
 from procurl.config import PPO, Config
 from procurl.envs.point_mass import PointMass
 from procurl.errors import ConfigError, NonFiniteError, SpaceError
-from procurl.runs.engine import Engine, block_size
+from procurl.runs.engine import Engine
+from procurl.runs.seeds import block_size
 from procurl.students import nets, rollout
 from procurl.types import Task
 

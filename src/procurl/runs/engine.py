@@ -1,102 +1,33 @@
-"""Seeds side by side: the loop's functions, compiled once for all seeds and spread over the local devices.
+"""The loop for environments in JAX: its functions, compiled once for all seeds (`seeds.py`).
 
-Seeds are a `vmap` axis within a device, on a CPU in blocks, and a `shard_map` axis over devices, and never talk to
-each other. All randomness of a seed's iteration t is a function of (seed, t), so a seed alone draws what it draws in
-company.
+All randomness of a seed's iteration t is a function of (seed, t), so a seed alone draws what it draws in company.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache, wraps
+from functools import lru_cache
 from threading import Thread
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
 
 from procurl import loop
 from procurl.check.teacher import imagined_episodes
 from procurl.config import Config
 from procurl.loop import Carry
-from procurl.programs import Program, jit, kind
+from procurl.programs import kind
 from procurl.runs.evaluation import Scores, evaluate
 from procurl.runs.interrupt import start_compiler, wait_for
-from procurl.runs.store.state import arranged, named, raw
+from procurl.runs.seeds import PER_SEED, Seeds, fastest, over_seeds
+from procurl.runs.store.state import arranged, named
 from procurl.runs.trace import Trace
 from procurl.students.critic import StudentCritic
 from procurl.types import Env, TaskSpace, Teacher
-
-PER_SEED, SHARED = PartitionSpec("seeds"), PartitionSpec()
-
-
-class Seeds:
-    """The seeds of a run and the devices that they are spread over. Every device gets the same number."""
-
-    def __init__(self, numbers: tuple[int, ...]) -> None:
-        devices = jax.local_devices()[: len(numbers)]
-        padded = numbers + numbers[-1:] * (-len(numbers) % len(devices))
-        self.n = len(numbers)
-        self.mesh = Mesh(np.array(devices), ("seeds",))
-        self.keys = self.put(jax.vmap(jax.random.key)(jnp.array(padded, jnp.uint32)))
-
-    def put(self, tree: Any) -> Any:
-        """A tree from the host, onto the devices. A padding seed repeats the last one, and so does all it does."""
-        n_padded = -(-self.n // self.mesh.size) * self.mesh.size
-
-        def padded(x: Any) -> Any:
-            missing = n_padded - x.shape[0]
-            return jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)]) if missing else x
-
-        return jax.device_put(jax.tree.map(padded, tree), NamedSharding(self.mesh, PER_SEED))
-
-    def share(self, tree: Any) -> Any:
-        """What all seeds have in common."""
-        return jax.device_put(tree, NamedSharding(self.mesh, SHARED))
-
-    def to_host(self, tree: Any) -> Any:
-        """As NumPy arrays, padding seeds left out."""
-        return jax.tree.map(lambda x: np.asarray(raw(x))[: self.n], tree)
-
-    def shapes(self, tree: Any) -> Any:
-        """Of all seeds, padding left out: shapes and types."""
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.n, *x.shape[1:]), x.dtype), tree)
-
-
-def over_seeds(fn: Callable[..., Any], mesh: Mesh, donate: bool = False, blocks: bool = False) -> Program:
-    """(key, tree of one seed, t, shared tree) -> tree of one seed, compiled for all seeds side by side.
-
-    `donate` gives the memory of the second argument to the result. With `blocks` a CPU works on a few of its seeds at a
-    time, which fit into its cache; that copies their trees, so it is not for large ones.
-    """
-
-    @wraps(fn)  # whose name the program gets
-    def of_one_device(keys: Array, trees: Any, t: Array, shared: Any) -> Any:
-        n = len(keys)
-        size = block_size(n) if blocks and mesh.devices.flat[0].platform == "cpu" else n
-        if size == n:
-            return jax.vmap(fn, in_axes=(0, 0, None, None))(keys, trees, t, shared)
-        return jax.lax.map(lambda seed: fn(*seed, t, shared), (keys, trees), batch_size=size)
-
-    spread = jax.shard_map(
-        of_one_device,
-        mesh=mesh,
-        in_specs=(PER_SEED, PER_SEED, SHARED, SHARED),
-        out_specs=PER_SEED,
-        check_vma=False,
-    )
-    return jit(spread, donate_argnums=(1,) if donate else ())
-
-
-def block_size(n: int) -> int:
-    """How many of a core's n seeds are worked on at a time: few, and none left over. In the order of their speed."""
-    return next(size for size in (4, 3, 2, 5, 7, n) if n % size == 0)
 
 
 class Jitted:
@@ -188,16 +119,6 @@ class Engine:
 
     def close(self) -> None:
         """Nothing to give back."""
-
-
-def fastest(run: Callable[[], Any], repeats: int) -> float:
-    """Seconds, of a few runs after a first one that compiles."""
-    seconds = []
-    for _ in range(repeats + 1):
-        started = time.perf_counter()
-        jax.block_until_ready(run())
-        seconds.append(time.perf_counter() - started)
-    return min(seconds[1:])
 
 
 class Programs(NamedTuple):

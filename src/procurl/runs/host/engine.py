@@ -28,10 +28,11 @@ from procurl.devices import available_cores
 from procurl.envs.host_tasks import HostTask
 from procurl.errors import ConfigError
 from procurl.programs import kind
-from procurl.runs.engine import Jitted, Seeds, fastest, over_seeds
+from procurl.runs.engine import Jitted
 from procurl.runs.evaluation import Scores
 from procurl.runs.host.member import Actor, Steps
 from procurl.runs.host.workers import Workers
+from procurl.runs.seeds import Seeds, fastest, over_seeds
 from procurl.runs.store.state import arranged, named
 from procurl.runs.trace import Trace, is_sound, traced
 from procurl.students import replay, sac
