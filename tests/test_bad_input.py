@@ -87,7 +87,7 @@ def unchanged(world, monkeypatch):
         raise AssertionError("it was accepted, and began")
 
     monkeypatch.chdir(world.root)
-    monkeypatch.setattr("procurl.loop.engine_for", begins)
+    monkeypatch.setattr("procurl.runs.train.engine_for", begins)
     monkeypatch.setattr("procurl.bench.grid.runner.run_grid", begins)
     monkeypatch.setattr("procurl.bench.theory.comparison.compare", begins)
     before, handler = tree(world.root), signal.getsignal(signal.SIGTERM)

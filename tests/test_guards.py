@@ -26,8 +26,8 @@ from procurl.check.contracts import check_teacher
 from procurl.check.findings import Findings
 from procurl.check.teacher import check_state
 from procurl.errors import CheckError, ConfigError, NonFiniteError, RunFolderError
-from procurl.runs import log as record
 from procurl.runs.evaluation import Scores
+from procurl.runs.log import Log
 from procurl.runs.store import failure
 from procurl.teachers.base import PoolTeacher, draw, is_distribution
 
@@ -312,7 +312,7 @@ def test_the_command_line_says_so_and_ends_with_status_1(poisoned, capsys):
 
 def test_an_evaluation_that_is_not_finite_fails_its_seed():
     env, space = small_setting()
-    log = record.Log(env, procurl.IID(space), SMALL, (3, 4, 5), 4)
+    log = Log(env, procurl.IID(space), SMALL, (3, 4, 5), 4)
     ones = np.ones((3, 6), np.float32)
     ret = ones.copy()
     ret[1, 2] = np.inf

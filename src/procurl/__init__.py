@@ -30,7 +30,7 @@ _HOME = {
     "Config": "procurl.config",
     "PPO": "procurl.config",
     "SAC": "procurl.config",
-    "train": "procurl.loop",
+    "train": "procurl.runs.train",
     "evaluate": "procurl.runs.evaluation",
     "Progress": "procurl.runs.log",
     "Result": "procurl.runs.store.result",
@@ -59,13 +59,13 @@ if TYPE_CHECKING:
     from procurl.devices import use_cores
     from procurl.envs import SETTINGS, make
     from procurl.envs.task_space import task_space
-    from procurl.loop import train
     from procurl.presets import preset
     from procurl.runs.curriculum import Curriculum
     from procurl.runs.evaluation import evaluate
     from procurl.runs.log import Progress
     from procurl.runs.store.result import Result, load_policy, load_result
     from procurl.runs.store.state import load_state, save_state
+    from procurl.runs.train import train
     from procurl.students.regressor import ReturnRegressor
     from procurl.teachers import (
         CURROT,

@@ -293,9 +293,9 @@ def run_resume(args: argparse.Namespace) -> int:
     from procurl.devices import use_device
 
     use_device(args.device)
-    from procurl.loop import train
     from procurl.runs.provenance import rebuilt
     from procurl.runs.store.checkpoint import load_checkpoint
+    from procurl.runs.train import train
 
     found = load_checkpoint(args.run_folder, args.iteration)
     env, teacher, config = rebuilt(found.config)

@@ -33,8 +33,8 @@ from procurl.runs.store import disk, failure, result
 from procurl.runs.store.result import Result, steps_per_iteration
 
 if TYPE_CHECKING:
-    from procurl.loop import AnyEngine
     from procurl.runs.log import Log
+    from procurl.runs.train import AnyEngine
 
 CHECKPOINT = disk.Format("procurl-checkpoint", 1, ("run.json", "log.npz", "state.safetensors"))
 KEPT = 2

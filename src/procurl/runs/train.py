@@ -1,0 +1,152 @@
+"""`procurl.train` repeats the loop for all seeds at once (see `engine.py`), and comes back to Python in between to
+log, to evaluate, to save and to listen for Ctrl-C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from procurl.check import contracts, numbers
+from procurl.config import Config
+from procurl.errors import ConfigError
+from procurl.runs.log import Log, Progress
+from procurl.runs.provenance import describe
+from procurl.runs.store.checkpoint import Resume, open_run
+from procurl.runs.store.result import Result
+from procurl.runs.trace import Trace
+from procurl.types import Env, HostEnv, Teacher
+
+
+def train(
+    env: Env | HostEnv,
+    teacher: Teacher,
+    config: Config | None = None,
+    *,
+    seeds: Iterable[int] | int = 1,
+    steps: int = 1_000_000,
+    out: str | Path | None = None,
+    resume: Resume = "auto",
+    save_share: float = 0.02,
+    callback: Callable[[Progress], bool | None] | None = None,
+    time_teacher: bool = False,
+    workers: int | None = None,
+) -> Result:
+    """Train one student per seed with a curriculum, and evaluate it on the held-out target tasks.
+
+    Args:
+        env: from `procurl.make`, or your own.
+        teacher: from `procurl.make_teacher`, or your own.
+        config: the student's and the loop's settings, e.g. `procurl.preset("point-mass-1t")`.
+        seeds: seed numbers, or how many (0 .. n-1).
+        steps: environment steps per seed, rounded up to whole iterations; `result.steps` is exact.
+        out: folder for checkpoints and the result; nothing is written without it. A folder that holds anything but
+            an unfinished run with the same configuration is refused.
+        resume: "auto" goes on with an unfinished run in `out`, as if it had not been cut; "extend" also with a finished
+            one that had fewer steps to go; "never" moves it aside and starts anew; a number goes on from the checkpoint
+            of that iteration.
+        save_share: the largest share of the time that saving checkpoints may take.
+        callback: called with a `Progress` after every evaluation; return False to stop early.
+        time_teacher: also measure the teacher's share of an iteration (compiles its functions once more).
+        workers: processes that play an environment outside of JAX (the Bipedal Walker); by default one per core. How
+            many there are does not change the result.
+
+    NaN or infinity stops the seed that it is in, alone: its curves and evaluations are NaN from there on, and
+    `result.failures` and `out/failures/` say where it was. With no seed left, NonFiniteError is raised.
+
+    Ctrl-C ends the current iteration, saves to `out` what was done, and then raises KeyboardInterrupt; SIGTERM does the
+    same and raises SystemExit. Before the first iteration there is nothing to save, and both are raised at once, even
+    while the compiler is at work. It is left to finish: a script's exit waits for it, the command line's does not.
+    """
+    from procurl.runs.interrupt import Interruptible
+
+    config = Config() if config is None else config
+    contracts.require_kinds(env, teacher, config, callback)
+    seed_numbers = numbers.seed_numbers(seeds)
+    n_iterations = numbers.iterations(steps, config.student.n_steps)
+    contracts.require_fit(env, teacher)
+    require_engine(env, config, workers)
+    described = describe(env, teacher, config, seed_numbers, n_iterations * config.student.n_steps)
+
+    with (
+        open_run(out, described, resume, save_share) as folder,
+        Interruptible() as interrupt,
+        closing(engine_for(env, teacher, config, seed_numbers, workers)) as engine,
+    ):
+        log = Log(env, teacher, config, seed_numbers, n_iterations)
+        if folder.found:
+            carry = folder.restore(engine, log)
+        else:
+            carry = engine.begin()
+            log.evaluated(engine.evaluate(carry, 0))
+        while log.status == "running":
+            for _ in range(log.until_evaluation):
+                carry, trace = engine.iterate(carry, log.iterations)
+                log.iterated(trace)
+                interrupt.unsaved = True
+                if interrupt.requested or log.status == "failed":
+                    break
+            log.fetch()
+            if interrupt.requested:
+                log.status = "interrupted"
+            elif log.status == "running":
+                log.evaluated(engine.evaluate(carry, log.iterations))
+                if time_teacher and log.teacher_seconds is None:
+                    with interrupt.dispensable():
+                        log.timed_teacher(engine.teacher_seconds(carry))
+                stop = callback is not None and callback(log.progress()) is False
+                if stop and log.status == "running":
+                    log.status = "stopped"
+            folder.keep(engine, carry, log)
+
+        result = log.result(engine.params(carry))
+        folder.finish(result)
+    if log.status == "failed":
+        raise log.failure()
+    if log.status == "interrupted":
+        raise interrupt.error()
+    return result
+
+
+class AnyEngine(Protocol):
+    """What `train` asks for: begin -> iterate, iterate, ... with the rest at any time. A carry is the engine's own."""
+
+    def begin(self) -> Any: ...
+    def iterate(self, carry: Any, t: int) -> tuple[Any, Trace]: ...
+    def evaluate(self, carry: Any, t: int) -> Any: ...
+    def teacher_seconds(self, carry: Any) -> float: ...
+    def params(self, carry: Any) -> Any: ...
+    def saved(self, carry: Any) -> dict[str, np.ndarray]: ...
+    def restored(self, tensors: dict[str, np.ndarray], where: str) -> Any: ...
+    def close(self) -> None: ...
+
+
+def engine_for(
+    env: Env | HostEnv, teacher: Teacher, config: Config, seeds: tuple[int, ...], workers: int | None
+) -> AnyEngine:
+    """Where the environment lives: in JAX, or in worker processes."""
+    if isinstance(env, HostEnv):
+        from procurl.runs.host.engine import HostEngine
+
+        return HostEngine(env, teacher, config, seeds, workers)
+    from procurl.runs.engine import Engine  # it compiles `begin` and `iteration`
+
+    return Engine(env, teacher, config, seeds)
+
+
+def require_engine(env: Env | HostEnv, config: Config, workers: int | None) -> None:
+    """What an engine would refuse, before anything is written."""
+    if workers is not None:
+        numbers.whole("workers", workers, 1)
+    if isinstance(env, HostEnv):
+        return
+    if config.sac is not None:
+        raise ConfigError(f"{type(env).__name__} is played in JAX, where the student is PPO: leave Config.sac out")
+    if workers is not None:
+        raise ConfigError(
+            f"workers = {workers}: {type(env).__name__} is played in JAX, without worker processes: leave it out"
+        )
