@@ -12,40 +12,26 @@ may do anything with a NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jax.sharding import Mesh
 
-from procurl.check.teacher import imagined_episodes
 from procurl.config import SAC, Config
 from procurl.devices import available_cores
 from procurl.envs.host_tasks import HostTask
 from procurl.errors import ConfigError
 from procurl.programs import kind
-from procurl.runs.engine import Jitted
 from procurl.runs.evaluation import Scores
 from procurl.runs.host.member import Actor, Steps
+from procurl.runs.host.program import Learner, program_for
 from procurl.runs.host.workers import Workers
-from procurl.runs.seeds import Seeds, fastest, over_seeds
+from procurl.runs.seeds import Seeds, fastest
 from procurl.runs.store.state import arranged, named
-from procurl.runs.trace import Trace, is_sound, traced
-from procurl.students import replay, sac
+from procurl.runs.trace import Trace, is_sound
 from procurl.students.regressor import ReturnRegressor
-from procurl.students.replay import Replay
 from procurl.types import Continuous, Episodes, HostEnv, Task, Teacher
-
-
-class Learner(NamedTuple):
-    """What learns, on the devices; leading axis seeds."""
-
-    student: sac.Student
-    buffer: Replay
 
 
 class Running(NamedTuple):
@@ -83,7 +69,7 @@ class HostEngine:
         self.seeds = Seeds(seeds)
         self.world = self.seeds.share(teacher)
         sizes = (env.obs_size, env.action.size)
-        self._program = _program(config.sac, sizes, self.seeds.mesh, kind(self.world))
+        self._program = program_for(config.sac, sizes, self.seeds.mesh, kind(self.world))
         self.workers = Workers(env.maker(), len(seeds) * config.sac.n_envs, workers or available_cores())
 
     # --- one iteration ---
@@ -296,84 +282,11 @@ def score(workers: Workers, actors: list[Actor], held_out: Any, repeats: int) ->
     return Scores(ret, success, length)  # type: ignore[arg-type]
 
 
-class Program(NamedTuple):
-    """Compiled functions (keys, per-seed tree, t, teacher) -> per-seed tree; `learn` gets ((keys, rows), ...)."""
-
-    begin: Callable[..., Any]
-    propose: Callable[..., Any]
-    learn: Callable[..., Any]
-    watch: Callable[..., Any]
-    only_teach: Callable[..., Any]
-
-
-@lru_cache(maxsize=8)
-def _program(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> Program:
-    """One set of compiled functions per config, devices and kind of teacher."""
-
-    def begin(key: Array, _: None, t: Array, teacher: Any) -> Any:
-        k_teacher, k_student, k_pick = jax.random.split(jax.random.fold_in(key, 0), 3)  # as in loop.begin
-        state = teacher.init(k_teacher)
-        learner = Learner(sac.init(k_student, *sizes, config), replay.empty(config.capacity, *sizes))
-        return state, learner, teacher.propose(state, k_pick, config.n_envs)
-
-    def keys_of(key: Array, t: Array) -> Array:
-        return jax.random.split(jax.random.fold_in(key, 2 * t + 1), 4)  # pick, play, learn, watch, as in the loop
-
-    def propose(key: Array, state: Any, t: Array, teacher: Any) -> Task:
-        return teacher.propose(state, keys_of(key, t)[0], config.n_steps)
-
-    def learn(given: tuple[Array, Array], learner: Learner, t: Array, teacher: Any) -> Any:
-        (key, rows), (student, buffer) = given, learner
-        buffer = replay.add(buffer, rows)
-        student, losses = sac.learn(student, buffer, config.n_steps // config.every, keys_of(key, t)[2], config)
-        return Learner(student, buffer), jax.tree.map(jnp.mean, losses)
-
-    def watch(key: Array, given: Any, t: Array, teacher: Any) -> Any:
-        state, episodes, rows, slot, model, losses, networks = given
-        state = teacher.observe(state, keys_of(key, t)[3], episodes, model)
-        seen = _seen(rows, slot, model.value(episodes.task), sizes, config.n_envs)
-        return state, traced(teacher.space, episodes, seen, losses, networks, state)
-
-    def only_teach(key: Array, given: Any, t: Array, teacher: Any) -> Any:
-        state, model = given
-        tasks = teacher.propose(state, key, config.n_steps)
-        return tasks, teacher.observe(state, key, imagined_episodes(key, tasks, config.n_envs), model)
-
-    def compiled(fn: Callable[..., Any], donate: bool = False) -> Callable[..., Any]:
-        run = Jitted(over_seeds(fn, mesh, donate))
-
-        def in_full_precision(*args: Any) -> Any:  # a GPU's default (TF32) changes what is learnt
-            with jax.default_matmul_precision("highest"):
-                return run(*args)
-
-        return in_full_precision
-
-    return Program(compiled(begin), compiled(propose), compiled(learn, True), compiled(watch), compiled(only_teach))
-
-
 class _AllSteps(NamedTuple):
     """An iteration of all members, one after the other within each seed. T * N steps."""
 
     rows: Any  # f32[S, T * N, 2 o + a + 2]  as in students/replay.py
     slot: Any  # i32[S, T * N]  whose step it was: a place in `Episodes`, -1: it was not played
-
-
-class _Seen(NamedTuple):
-    """See `Played`. The observation is that before and that after the step, one behind the other."""
-
-    obs: Array
-    action: Array
-    reward: Array
-    value: Array
-    slot: Array
-
-
-def _seen(rows: Array, slot: Array, values: Array, sizes: tuple[int, int], n_envs: int) -> _Seen:
-    o, a = sizes
-    rows, slot = (jnp.swapaxes(x.reshape(n_envs, -1, *x.shape[1:]), 0, 1) for x in (rows, slot))  # [T, N, ...]
-    obs = jnp.concatenate([rows[..., :o], rows[..., o + a + 1 : -1]], axis=-1)
-    value = jnp.where(slot < 0, 0.0, values[slot])
-    return _Seen(obs, rows[..., o : o + a], rows[..., o + a], value, slot)
 
 
 def _host_tasks(tasks: Any, s: int, places: slice) -> list[HostTask]:
