@@ -26,21 +26,13 @@ from procurl.programs import kind
 from procurl.runs.evaluation import Scores
 from procurl.runs.host.member import Actor, Steps
 from procurl.runs.host.program import Learner, program_for
+from procurl.runs.host.records import AllSteps, Running, episodes_of, host_tasks, of_seed, places_of
 from procurl.runs.host.workers import Workers
 from procurl.runs.seeds import Seeds, fastest
 from procurl.runs.store.state import arranged, named
 from procurl.runs.trace import Trace, is_sound
 from procurl.students.regressor import ReturnRegressor
-from procurl.types import Continuous, Episodes, HostEnv, Task, Teacher
-
-
-class Running(NamedTuple):
-    """The episodes that the members are in the middle of, on the host. S seeds, N members each."""
-
-    task: Any  # Task of NumPy arrays, [S, N]
-    ret: Any  # f32[S, N]
-    length: Any  # i32[S, N]
-    actions: Any  # f32[S, N, max_steps, a]  taken so far
+from procurl.types import Continuous, HostEnv, Task, Teacher
 
 
 class Carry(NamedTuple):
@@ -103,14 +95,14 @@ class HostEngine:
 
     def _play(
         self, learner: Learner, running: Running, tasks: Any, t: int, alive: Any
-    ) -> tuple[Running, _AllSteps, Any]:
+    ) -> tuple[Running, AllSteps, Any]:
         """Every member plays its share of the steps. Of the queue, member i takes the places i, i + N, i + 2 N ..."""
         n, share = self.sac.n_envs, self.sac.n_steps // self.sac.n_envs
         at_random = t * self.sac.n_steps < self.sac.start_steps
         astray = self._astray(running.task, tasks)
         plays = alive & ~astray.any(axis=1)
         jobs = [
-            (s, _host_tasks(tasks, s, slice(i, None, n)), share if plays[s] else 0, (seed, t, i), at_random)
+            (s, host_tasks(tasks, s, slice(i, None, n)), share if plays[s] else 0, (seed, t, i), at_random)
             for s, seed in enumerate(self.numbers)
             for i in range(n)
         ]
@@ -119,10 +111,10 @@ class HostEngine:
         slot = np.full((len(played), share), -1, np.int32)
         for k, p in enumerate(played):
             rows[k, : len(p.rows)] = p.rows
-            slot[k, : sum(p.steps)] = np.repeat(_places(p, k % n, n), p.steps)
-        episodes = _stacked([_episodes(running, tasks, played[s * n : (s + 1) * n], s) for s in range(self.seeds.n)])
+            slot[k, : sum(p.steps)] = np.repeat(places_of(p, k % n, n), p.steps)
+        episodes = _stacked([episodes_of(running, tasks, played[s * n : (s + 1) * n], s) for s in range(self.seeds.n)])
         episodes.started[...] |= alive[:, None] & astray  # nobody can play these: they are told as if they had begun
-        steps = _AllSteps(rows.reshape(self.seeds.n, self.sac.n_steps, -1), slot.reshape(self.seeds.n, -1))
+        steps = AllSteps(rows.reshape(self.seeds.n, self.sac.n_steps, -1), slot.reshape(self.seeds.n, -1))
         return self._advanced(running, played, tasks), steps, episodes
 
     def _astray(self, *tasks: Any) -> Any:
@@ -249,11 +241,11 @@ class HostEngine:
 
     def _send_to_start(self, running: Running, alive: Any) -> None:
         """The members, to where `running` says. Those that rest begin some task, which they will never play."""
-        tasks = [task for s in range(self.seeds.n) for task in _host_tasks(running.task, s, slice(None))]
+        tasks = [task for s in range(self.seeds.n) for task in host_tasks(running.task, s, slice(None))]
         lengths, actions = running.length.ravel(), running.actions.reshape(-1, *running.actions.shape[2:])
         taken = [actions[:n] for actions, n in zip(actions, lengths, strict=True)]
         rests = ~(alive[:, None] & ~self._astray(running.task)).ravel()
-        some = _host_tasks(jax.tree.map(lambda x: np.asarray(x)[None, :1], self.teacher.space.pool), 0, slice(None))[0]
+        some = host_tasks(jax.tree.map(lambda x: np.asarray(x)[None, :1], self.teacher.space.pool), 0, slice(None))[0]
         for k in np.flatnonzero(rests):
             tasks[k], taken[k] = some, []
         self.workers.begin(tasks, taken)
@@ -265,7 +257,7 @@ class HostEngine:
 
 def apart(tree: Any, n_seeds: int) -> list[Any]:
     """The trees of single seeds out of one with an axis for them."""
-    return [_of_seed(tree, s) for s in range(n_seeds)]
+    return [of_seed(tree, s) for s in range(n_seeds)]
 
 
 def score(workers: Workers, actors: list[Actor], held_out: Any, repeats: int) -> Scores:
@@ -280,49 +272,6 @@ def score(workers: Workers, actors: list[Actor], held_out: Any, repeats: int) ->
     means = np.array(episodes, np.float64).reshape(s, h, repeats, 3).mean(axis=2).astype(np.float32)
     ret, success, length = np.moveaxis(means, -1, 0)
     return Scores(ret, success, length)  # type: ignore[arg-type]
-
-
-class _AllSteps(NamedTuple):
-    """An iteration of all members, one after the other within each seed. T * N steps."""
-
-    rows: Any  # f32[S, T * N, 2 o + a + 2]  as in students/replay.py
-    slot: Any  # i32[S, T * N]  whose step it was: a place in `Episodes`, -1: it was not played
-
-
-def _host_tasks(tasks: Any, s: int, places: slice) -> list[HostTask]:
-    """Some tasks of seed s, one by one."""
-    context, seed, row = (x[s, places] for x in tasks)
-    return [HostTask(*task) for task in zip(context, seed.tolist(), row.tolist(), strict=True)]
-
-
-def _episodes(running: Running, tasks: Any, played: list[Steps], s: int) -> Any:
-    """The record of one seed's iteration, as NumPy arrays: see `Episodes`."""
-    n, n_queue = len(played), tasks.seed.shape[1]
-    task: Any = Task(*map(np.concatenate, zip(_of_seed(running.task, s), _of_seed(tasks, s), strict=True)))  # type: ignore[arg-type]
-
-    def blank(dtype: Any) -> Any:
-        return np.zeros(n + n_queue, dtype)
-
-    unknown: Any = np.full(n + n_queue, np.nan, np.float32)
-    out = Episodes(
-        task=task, ret=blank(np.float32), length=blank(np.int32), steps=blank(np.int32), success=blank(bool),
-        gae=unknown, abs_gae=unknown.copy(), started=blank(bool), finished=blank(bool),
-    )  # fmt: skip
-    for i, steps in enumerate(played):
-        places = _places(steps, i, n)
-        for name in ("ret", "length", "steps", "success", "finished"):
-            getattr(out, name)[places] = getattr(steps, name)
-    out.started[:] = (out.steps > 0) & (out.length == out.steps)  # type: ignore[index]
-    return out
-
-
-def _places(steps: Steps, i: int, n: int) -> list[int]:
-    """Of member i's episodes in `Episodes`: the one that was running, then those of the queue."""
-    return [i, *range(n + i, n + i + n * (len(steps.ret) - 1), n)]
-
-
-def _of_seed(tree: Any, s: int) -> Any:
-    return jax.tree.map(lambda x: x[s], tree)
 
 
 def _stacked(trees: list[Any]) -> Any:
