@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from procurl.errors import ConfigError, unknown_name
+from procurl.runs.means import as_scores, mean_and_error
 
 Statistic = Callable[[list[np.ndarray]], Any]  # list of f[S_k, ...] -> f[...]: reduces the seeds of all settings
 
@@ -65,14 +66,6 @@ def summarise(steps: np.ndarray, ret: np.ndarray, *, threshold: float, seed: int
     )
 
 
-def mean_and_error(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard error over the first axis (seeds); the error of a single seed is NaN, not 0."""
-    x = _scores(x)
-    n = len(x)
-    error = np.std(x, axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(np.shape(x)[1:], np.nan)
-    return np.mean(x, axis=0), error
-
-
 def with_error(mean: Any, error: Any) -> str:
     """In words of a table; the mean alone where there is no error, as with a single seed."""
     return f"{mean:.3f} +- {error:.3f}" if np.isfinite(error) else f"{mean:.3f}"
@@ -83,7 +76,7 @@ def iqm(x: np.ndarray) -> Any:
 
     As in rliable and `scipy.stats.trim_mean(x, 0.25)`, a quarter of n scores is rounded down: nothing is weighted.
     """
-    x = _scores(x)
+    x = as_scores(x)
     cut = len(x) // 4
     middle = np.sort(x, axis=0)[cut : len(x) - cut].mean(axis=0)
     # Sorting puts NaN last, where it would be cut off unseen.
@@ -138,7 +131,7 @@ def stratified_interval(
 
 def bootstrap_interval(x: np.ndarray, *, level: float = 0.95, repeats: int = 10_000, seed: int = 0) -> np.ndarray:
     """Percentile interval of the mean over the first axis: f64[2, ...]."""
-    x = _scores(x)
+    x = as_scores(x)
     _check_bootstrap(level, repeats)
     return _percentiles(_resampled_means(x, repeats, np.random.default_rng(seed)), level, len(x) > 1)
 
@@ -147,7 +140,7 @@ def bootstrap_difference(
     a: np.ndarray, b: np.ndarray, *, level: float = 0.95, repeats: int = 10_000, seed: int = 0
 ) -> np.ndarray:
     """Percentile interval of mean(a) - mean(b), seeds resampled independently in each: f64[2, ...]."""
-    a, b = _scores(a), _scores(b)
+    a, b = as_scores(a), as_scores(b)
     _check_bootstrap(level, repeats)
     rng = np.random.default_rng(seed)
     gaps = _resampled_means(a, repeats, rng) - _resampled_means(b, repeats, rng)
@@ -237,14 +230,6 @@ def _statistic(given: str | Statistic) -> Statistic:
 
 def _pair(interval: np.ndarray) -> tuple[float, float]:
     return float(interval[0]), float(interval[1])
-
-
-def _scores(x: np.ndarray) -> np.ndarray:
-    """As f64[S, ...]: at least one seed."""
-    x = np.asarray(x, np.float64)
-    if x.ndim == 0 or len(x) == 0:
-        raise ConfigError(f"scores of shape {x.shape}: expected at least one seed, along the first axis")
-    return x
 
 
 def _vector(x: np.ndarray, what: str) -> np.ndarray:

@@ -310,10 +310,11 @@ def run_resume(args: argparse.Namespace) -> int:
 
 def train_with_progress(title: str, args: argparse.Namespace, train: Callable[..., Any], **plan: Any) -> int:
     """Train, show how it goes, log it, and say how it ended."""
-    from procurl.bench.stats import mean_and_error, with_error
+    from procurl.bench.stats import with_error
     from procurl.cli.progress import ProgressLine
     from procurl.integrations.tracking import together
     from procurl.runs.interrupt import leave
+    from procurl.runs.means import mean_and_error
 
     out = plan["out"]
     title += f", {len(plan['seeds'])} seed{'s' if len(plan['seeds']) > 1 else ''}"

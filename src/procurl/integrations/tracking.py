@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from procurl.bench.stats import mean_and_error
 from procurl.errors import ConfigError, MissingExtraError, RunFolderError, unknown_name
 from procurl.runs.log import Progress
+from procurl.runs.means import mean_and_error
 from procurl.runs.store import disk
 
 logger = logging.getLogger("procurl")
