@@ -20,7 +20,7 @@ from measure import machine_line
 
 import procurl
 from procurl import presets
-from procurl.cli import step_count
+from procurl.cli.common import step_count
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ import numpy as np
 import procurl
 from procurl import presets
 from procurl.bench.stats import bootstrap_difference, mean_and_error, with_error
-from procurl.cli import step_count
+from procurl.cli.common import step_count
 from procurl.runs.store.result import Result, load_result, steps_per_iteration
 
 SEEDS_DRAWN = 8  # whose contexts are kept for the curriculum pictures

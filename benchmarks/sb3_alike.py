@@ -20,7 +20,7 @@ import numpy as np
 
 import procurl
 from procurl.bench.stats import bootstrap_difference, mean_and_error
-from procurl.cli import step_count
+from procurl.cli.common import step_count
 from procurl.runs.store.result import Result, load_result
 
 SEEDS = {"jax": 256, "sb3": 10}
@@ -53,8 +53,8 @@ def folder(args: argparse.Namespace, engine: str, teacher: str) -> Path:
 
 
 def train(args: argparse.Namespace, name: str) -> None:
-    from procurl.cli import sb3_engine
     from procurl.cli.progress import ProgressLine
+    from procurl.cli.train import sb3_engine
 
     out = folder(args, args.engine, name)
     if (out / "manifest.json").exists():

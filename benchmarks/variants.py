@@ -10,7 +10,7 @@ import dataclasses
 
 import procurl
 from procurl.bench.stats import mean_and_error, with_error
-from procurl.cli import seed_range, step_count
+from procurl.cli.common import seed_range, step_count
 
 VARIANTS = {
     "pair": ({}, {}),

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import procurl
-from procurl.cli import step_count
+from procurl.cli.common import step_count
 
 TEACHERS = ("procurl-target", "procurl-unif", "iid", "target")
 

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 import procurl
-from procurl import cli
+from procurl import cli, presets
 from procurl.cli import options
+from procurl.cli.common import seed_range, step_count
 from procurl.errors import ConfigError
 
 TINY = [
@@ -59,7 +60,7 @@ def test_list_names_everything():
     done = run_cli("list")
     for name in [*procurl.SETTINGS, *procurl.TEACHERS]:
         assert name in done.stdout
-    assert set(cli.presets.SETTINGS) == set(procurl.SETTINGS) and set(cli.presets.TEACHERS) == set(procurl.TEACHERS)
+    assert set(presets.SETTINGS) == set(procurl.SETTINGS) and set(presets.TEACHERS) == set(procurl.TEACHERS)
 
 
 def test_train_help_documents_every_field():
@@ -163,14 +164,14 @@ def test_sigterm_saves_and_resume_goes_on(tmp_path, run_folder):
 
 @pytest.mark.parametrize(("text", "number"), [("5000", 5000), ("10k", 10_000), ("2.5M", 2_500_000), ("1_000", 1000)])
 def test_step_counts(text, number):
-    assert cli.step_count(text) == number
+    assert step_count(text) == number
 
 
 def test_seed_ranges():
-    assert cli.seed_range("3") == range(3) and cli.seed_range("8-15") == range(8, 16)
+    assert seed_range("3") == range(3) and seed_range("8-15") == range(8, 16)
     for bad in ("0", "5-2", "x"):
         with pytest.raises(Exception, match="expected"):
-            cli.seed_range(bad)
+            seed_range(bad)
 
 
 def test_ambiguous_names_ask_for_the_section(monkeypatch):

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import procurl
-from procurl import cli
+from procurl.cli.train import sb3_engine
 from procurl.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
@@ -120,7 +120,7 @@ def test_another_engine_names_its_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "procurl.integrations.sb3_engine", raising=False)
     monkeypatch.delattr("procurl.integrations.sb3_engine", raising=False)
     with pytest.raises(ConfigError, match=r"--engine sb3 needs torch: pip install 'procurl\[sb3\]'"):
-        cli.sb3_engine()
+        sb3_engine()
 
 
 def test_the_version_is_the_same_everywhere():

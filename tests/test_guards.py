@@ -19,12 +19,12 @@ from test_host import assert_same_run
 from worlds import SMALL, Walk, assert_same, assert_same_up_to_rounding, only, small_setting, walk_space
 
 import procurl
-from procurl import cli
 from procurl.bench.report import tables
 from procurl.bench.stats import summarise
 from procurl.check.contracts import check_teacher
 from procurl.check.findings import Findings
 from procurl.check.teacher import check_state
+from procurl.cli.train import train_with_progress
 from procurl.errors import CheckError, ConfigError, NonFiniteError, RunFolderError
 from procurl.runs.evaluation import Scores
 from procurl.runs.log import Log
@@ -303,7 +303,7 @@ def test_readers_count_it_as_failed(poisoned):
 def test_the_command_line_says_so_and_ends_with_status_1(poisoned, capsys):
     folder, result, (s, iteration, _) = poisoned
     args = argparse.Namespace(quiet=True, log=[])
-    status = cli.train_with_progress("probe", args, lambda **plan: result, out=folder, seeds=range(SEEDS))
+    status = train_with_progress("probe", args, lambda **plan: result, out=folder, seeds=range(SEEDS))
     said = capsys.readouterr()
     assert status == 1 and "(7 of 8 seeds)" in said.out and "nan" not in said.out
     assert f"seed {s}: NaN or infinity in reward at iteration {iteration}" in said.err
