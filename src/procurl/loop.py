@@ -12,12 +12,11 @@ import jax
 from jax import Array
 
 from procurl.config import Config
-from procurl.runs.trace import Trace, traced
 from procurl.students import ppo, rollout
 from procurl.students.critic import StudentCritic
-from procurl.students.ppo import Student
-from procurl.students.rollout import Envs
-from procurl.types import Env, Teacher
+from procurl.students.ppo import Losses, Student
+from procurl.students.rollout import Envs, Rollout
+from procurl.types import Env, Episodes, Teacher
 
 
 class Carry(NamedTuple):
@@ -28,6 +27,14 @@ class Carry(NamedTuple):
     envs: Envs
 
 
+class Happened(NamedTuple):
+    """What took place in an iteration, for whoever keeps the record (`runs/trace.py`)."""
+
+    episodes: Episodes
+    played: Rollout
+    losses: Losses
+
+
 def begin(key: Array, env: Env, teacher: Teacher, config: Config) -> Carry:
     """Nobody has played yet: a new student in front of the teacher's first tasks."""
     k_teacher, k_student, k_pick = jax.random.split(key, 3)
@@ -36,7 +43,7 @@ def begin(key: Array, env: Env, teacher: Teacher, config: Config) -> Carry:
     return Carry(teacher_state, ppo.init_student(k_student, env, config.ppo), rollout.begin(env, first_tasks))
 
 
-def iteration(carry: Carry, key: Array, env: Env, teacher: Teacher, config: Config) -> tuple[Carry, Trace]:
+def iteration(carry: Carry, key: Array, env: Env, teacher: Teacher, config: Config) -> tuple[Carry, Happened]:
     """One round of Algorithm 1."""
     teacher_state, student, envs = carry
     k_pick, k_play, k_learn, k_watch = jax.random.split(key, 4)
@@ -47,5 +54,4 @@ def iteration(carry: Carry, key: Array, env: Env, teacher: Teacher, config: Conf
     critic = StudentCritic(env, (learnt if config.watch_after_update else student).params)
     teacher_state = teacher.observe(teacher_state, k_watch, episodes, critic)  # 4. the teacher watches
 
-    trace = traced(teacher.space, episodes, played, losses, learnt.params, teacher_state)
-    return Carry(teacher_state, learnt, envs), trace
+    return Carry(teacher_state, learnt, envs), Happened(episodes, played, losses)

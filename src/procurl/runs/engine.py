@@ -25,7 +25,7 @@ from procurl.runs.evaluation import Scores, evaluate
 from procurl.runs.interrupt import start_compiler, wait_for
 from procurl.runs.seeds import PER_SEED, Seeds, fastest, over_seeds
 from procurl.runs.store.state import arranged, named
-from procurl.runs.trace import Trace
+from procurl.runs.trace import Trace, traced
 from procurl.students.critic import StudentCritic
 from procurl.types import Env, TaskSpace, Teacher
 
@@ -148,7 +148,8 @@ def _programs(config: Config, mesh: Mesh, kind: Any) -> Programs:
 
     def iterate(key: Array, carry: Carry, t: Array, world: Any) -> tuple[Carry, Trace]:
         env, teacher = world
-        return loop.iteration(carry, jax.random.fold_in(key, 2 * t + 1), env, teacher, config)
+        after, happened = loop.iteration(carry, jax.random.fold_in(key, 2 * t + 1), env, teacher, config)
+        return after, traced(teacher.space, *happened, after.student.params, after.teacher)
 
     def score(key: Array, params: Any, t: Array, world: Any) -> Scores:
         env, teacher = world
