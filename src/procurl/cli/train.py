@@ -85,7 +85,6 @@ def train_with_progress(title: str, args: argparse.Namespace, train: Callable[..
     """Train, show how it goes, log it, and say how it ended."""
     from procurl.bench.stats import with_error
     from procurl.cli.progress import ProgressLine
-    from procurl.integrations.tracking import together
     from procurl.runs.interrupt import leave
     from procurl.runs.means import mean_and_error
 
@@ -94,7 +93,7 @@ def train_with_progress(title: str, args: argparse.Namespace, train: Callable[..
     try:
         with ProgressLine(title, quiet=args.quiet) as line, ExitStack() as stack:
             logs = [stack.enter_context(log) for log in open_logs(args, title, plan)]
-            result = train(**plan, callback=together(line, *logs))
+            result = train(**plan, callback=in_turn(line, logs))
     except (KeyboardInterrupt, SystemExit) as cut:
         kept = f"; what was done is in {out}: the same command goes on" if out else " (nothing was saved: no --out)"
         print(f"procurl: interrupted{kept}", file=sys.stderr)
@@ -109,6 +108,15 @@ def train_with_progress(title: str, args: argparse.Namespace, train: Callable[..
         where = f"; see {out / 'failures' / f'seed-{failure.seed}'}" if out else ""
         print(f"procurl: {failure}; it stopped there and counts as failed{where}", file=sys.stderr)
     return 1 if result.failures else 0
+
+
+def in_turn(line: Callable[[Any], None], logs: list[Any]) -> Callable[[Any], bool | None]:
+    """One callback for the progress line and the logs, if there are any."""
+    if not logs:
+        return line
+    from procurl.integrations.tracking import together
+
+    return together(line, *logs)
 
 
 def open_logs(args: argparse.Namespace, title: str, plan: dict[str, Any]) -> Iterator[Any]:
