@@ -40,7 +40,7 @@ def test_it_proposes_what_the_engine_proposes(name):
     update = jax.jit(lambda s, played, k: ppo.update(s, played, k, CONFIG.ppo)[0])
     value = jax.jit(lambda params, tasks: StudentCritic(env, params).value(tasks))
 
-    state, student, envs = loop.begin(jax.random.fold_in(key, 0), env, teacher, CONFIG)
+    state, student, envs = loop.begin(key, env, teacher, CONFIG)
     curriculum = procurl.Curriculum(teacher, 7, every=CONFIG.ppo.n_steps)
     task = curriculum.next()
     for t in range(4):

@@ -55,7 +55,7 @@ def test_the_iteration_is_compiled_once(setting, teacher, fields):
     world = env, procurl.make_teacher(teacher, space, **fields)
     key = jax.random.key(0)
     begun = jax.eval_shape(lambda key, world: loop.begin(key, *world, SMALL), key, world)
-    after, _ = jax.eval_shape(lambda carry, key, world: loop.iteration(carry, key, *world, SMALL), begun, key, world)
+    after, _ = jax.eval_shape(lambda carry, key, world: loop.iteration(carry, key, 0, *world, SMALL), begun, key, world)
     assert avals(begun) == avals(after)
     assert [name for name, (_, _, is_weak) in avals(begun).items() if is_weak] == []
 

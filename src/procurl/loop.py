@@ -1,7 +1,8 @@
 """The paper's Algorithm 1: a teacher picks tasks, a student plays and learns, the teacher watches.
 
-`iteration` is the algorithm, and the first thing to read in this package. `runs/train.py` repeats it; `runs/engine.py`
-compiles it for all seeds at once.
+`iteration` is the algorithm, and the first thing to read in this package. `runs/engine.py` compiles it for all seeds at
+once, and `runs/train.py` repeats it. The keys at the end of this file are the promise that everything random in
+iteration t is a function of (seed, t), whoever runs the algorithm.
 """
 
 from __future__ import annotations
@@ -36,17 +37,19 @@ class Happened(NamedTuple):
 
 
 def begin(key: Array, env: Env, teacher: Teacher, config: Config) -> Carry:
-    """Nobody has played yet: a new student in front of the teacher's first tasks."""
-    k_teacher, k_student, k_pick = jax.random.split(key, 3)
+    """Nobody has played yet: a new student in front of the teacher's first tasks. `key` is the seed's."""
+    k_teacher, k_student, k_pick = begin_keys(key)
     teacher_state = teacher.init(k_teacher)
     first_tasks = teacher.propose(teacher_state, k_pick, config.ppo.n_envs)
     return Carry(teacher_state, ppo.init_student(k_student, env, config.ppo), rollout.begin(env, first_tasks))
 
 
-def iteration(carry: Carry, key: Array, env: Env, teacher: Teacher, config: Config) -> tuple[Carry, Happened]:
-    """One round of Algorithm 1."""
+def iteration(
+    carry: Carry, key: Array, t: Array | int, env: Env, teacher: Teacher, config: Config
+) -> tuple[Carry, Happened]:
+    """One round of Algorithm 1: iteration t, counted from 0."""
     teacher_state, student, envs = carry
-    k_pick, k_play, k_learn, k_watch = jax.random.split(key, 4)
+    k_pick, k_play, k_learn, k_watch = iteration_keys(key, t)
 
     tasks = teacher.propose(teacher_state, k_pick, config.ppo.n_steps)  # 1. the teacher picks
     envs, played, episodes = rollout.play(env, student.params, envs, tasks, k_play, config.ppo)  # 2. the student plays
@@ -55,3 +58,18 @@ def iteration(carry: Carry, key: Array, env: Env, teacher: Teacher, config: Conf
     teacher_state = teacher.observe(teacher_state, k_watch, episodes, critic)  # 4. the teacher watches
 
     return Carry(teacher_state, learnt, envs), Happened(episodes, played, losses)
+
+
+def begin_keys(key: Array) -> Array:
+    """For the teacher's first state, the student's first weights and the first tasks."""
+    return jax.random.split(jax.random.fold_in(key, 0), 3)
+
+
+def iteration_keys(key: Array, t: Array | int) -> Array:
+    """To pick, play, learn and watch in iteration t."""
+    return jax.random.split(jax.random.fold_in(key, 2 * t + 1), 4)
+
+
+def evaluation_key(key: Array, t: Array | int) -> Array:
+    """To evaluate the student after t iterations."""
+    return jax.random.fold_in(key, 2 * t + 2)

@@ -29,6 +29,7 @@ from procurl.integrations.sb3 import CurriculumCallback
 from procurl.integrations.sb3_values import CriticValue
 from procurl.integrations.setting_env import to_jax
 from procurl.integrations.setting_vector import SettingVectorEnv, begin_all
+from procurl.loop import evaluation_key
 from procurl.programs import jit
 from procurl.runs import log
 from procurl.runs.curriculum import Curriculum
@@ -117,8 +118,7 @@ class _Run:
         return dataclasses.replace(result, config={**result.config, "engine": "sb3"}, provenance=provenance)
 
     def evaluate(self) -> None:
-        key = jax.random.fold_in(jax.random.key(self.seed), 2 * self.log.iterations + 2)  # as in the engine
-        scores = self._score(params_of(self.model), key)
+        scores = self._score(params_of(self.model), evaluation_key(jax.random.key(self.seed), self.log.iterations))
         self.log.evaluated(jax.tree.map(lambda x: np.asarray(x)[None], scores))
 
     def iterated(self, trace: Trace) -> bool:

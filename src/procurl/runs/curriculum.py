@@ -29,6 +29,7 @@ from procurl.check.contracts import require_teacher
 from procurl.check.numbers import LARGEST, measured, whole
 from procurl.envs.host_tasks import HostTask
 from procurl.errors import CheckpointError, ConfigError, NonFiniteError
+from procurl.loop import begin_keys, iteration_keys
 from procurl.programs import jit
 from procurl.runs.provenance import describe_teacher
 from procurl.runs.store.state import load_state, note, read_notes, save_state
@@ -69,7 +70,7 @@ class Curriculum:
         self._n_open = 2 * n_envs
         self._n_queue = every if unit == "steps" else every + self._n_open
         self._key = jax.random.key(seed)
-        k_teacher, _, k_pick = jax.random.split(jax.random.fold_in(self._key, 0), 3)  # as in loop.begin
+        k_teacher, _, k_pick = begin_keys(self._key)
         self._state = _init(teacher, k_teacher)
         first = self._proposed(k_pick, n_envs)
         self._fill(first, np.zeros(n_envs, np.float32), np.zeros(n_envs, np.int32))
@@ -168,7 +169,7 @@ class Curriculum:
             value: the student's value of tasks: gets a `Task` of NumPy arrays (context f32[n, d], seed and row i32[n])
                 and returns n numbers in units of return. Teachers that ask for none do without.
         """
-        _, _, _, k_watch = self._keys()
+        *_, k_watch = iteration_keys(self._key, self.updates)
         watching = self.teacher, self._state, k_watch, _device(self._episodes)
         asked = _asked_tasks(*watching)
         if value is not None and not callable(value):
@@ -191,7 +192,8 @@ class Curriculum:
     def _fill(self, running: Any, ret: np.ndarray, length: np.ndarray) -> None:
         """The episodes of a new period: those that run, then a queue of proposals in order."""
         k = len(ret)
-        queue = self._proposed(self._keys()[0], self._n_queue)
+        k_pick, *_ = iteration_keys(self._key, self.updates)
+        queue = self._proposed(k_pick, self._n_queue)
 
         def rows(x: np.ndarray, y: np.ndarray) -> Any:
             gap = np.zeros((self._n_open - k, *y.shape[1:]), y.dtype)
@@ -238,10 +240,6 @@ class Curriculum:
             )
         self._holders[candidates[0]] = task
         return int(candidates[0])
-
-    def _keys(self) -> Array:
-        """pick, play, learn, watch of this period, as in loop.iteration."""
-        return jax.random.split(jax.random.fold_in(self._key, 2 * self.updates + 1), 4)
 
     def _finite(self, name: str, value: Any, row: int) -> float:
         """NaN and infinity would be a diverged agent: better said here than found in the curriculum later."""

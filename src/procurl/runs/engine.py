@@ -1,7 +1,4 @@
-"""The loop for environments in JAX: its functions, compiled once for all seeds (`seeds.py`).
-
-All randomness of a seed's iteration t is a function of (seed, t), so a seed alone draws what it draws in company.
-"""
+"""The loop for environments in JAX: its functions, compiled once for all seeds (`seeds.py`)."""
 
 from __future__ import annotations
 
@@ -144,16 +141,16 @@ def _programs(config: Config, mesh: Mesh, kind: Any) -> Programs:
 
     def begin(key: Array, _: None, t: Array, world: Any) -> Carry:
         env, teacher = world
-        return loop.begin(jax.random.fold_in(key, 0), env, teacher, config)
+        return loop.begin(key, env, teacher, config)
 
     def iterate(key: Array, carry: Carry, t: Array, world: Any) -> tuple[Carry, Trace]:
         env, teacher = world
-        after, happened = loop.iteration(carry, jax.random.fold_in(key, 2 * t + 1), env, teacher, config)
+        after, happened = loop.iteration(carry, key, t, env, teacher, config)
         return after, traced(teacher.space, *happened, after.student.params, after.teacher)
 
     def score(key: Array, params: Any, t: Array, world: Any) -> Scores:
         env, teacher = world
-        k_eval = jax.random.fold_in(key, 2 * t + 2)
+        k_eval = loop.evaluation_key(key, t)
         space: TaskSpace = teacher.space
         return evaluate(
             env, params, space.held_out, k_eval, config.evaluation_episodes, fresh_seeds=space.fresh_seeds

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 
 from procurl.check.teacher import imagined_episodes
 from procurl.config import SAC
+from procurl.loop import begin_keys, iteration_keys
 from procurl.runs.engine import Jitted
 from procurl.runs.seeds import over_seeds
 from procurl.runs.trace import traced
@@ -43,26 +44,26 @@ def program_for(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> P
     """One set of compiled functions per config, devices and kind of teacher."""
 
     def begin(key: Array, _: None, t: Array, teacher: Any) -> Any:
-        k_teacher, k_student, k_pick = jax.random.split(jax.random.fold_in(key, 0), 3)  # as in loop.begin
+        k_teacher, k_student, k_pick = begin_keys(key)
         state = teacher.init(k_teacher)
         learner = Learner(sac.init(k_student, *sizes, config), replay.empty(config.capacity, *sizes))
         return state, learner, teacher.propose(state, k_pick, config.n_envs)
 
-    def keys_of(key: Array, t: Array) -> Array:
-        return jax.random.split(jax.random.fold_in(key, 2 * t + 1), 4)  # pick, play, learn, watch, as in the loop
-
     def propose(key: Array, state: Any, t: Array, teacher: Any) -> Task:
-        return teacher.propose(state, keys_of(key, t)[0], config.n_steps)
+        k_pick, *_ = iteration_keys(key, t)
+        return teacher.propose(state, k_pick, config.n_steps)
 
     def learn(given: tuple[Array, Array], learner: Learner, t: Array, teacher: Any) -> Any:
         (key, rows), (student, buffer) = given, learner
+        _, _, k_learn, _ = iteration_keys(key, t)
         buffer = replay.add(buffer, rows)
-        student, losses = sac.learn(student, buffer, config.n_steps // config.every, keys_of(key, t)[2], config)
+        student, losses = sac.learn(student, buffer, config.n_steps // config.every, k_learn, config)
         return Learner(student, buffer), jax.tree.map(jnp.mean, losses)
 
     def watch(key: Array, given: Any, t: Array, teacher: Any) -> Any:
         state, episodes, rows, slot, model, losses, networks = given
-        state = teacher.observe(state, keys_of(key, t)[3], episodes, model)
+        *_, k_watch = iteration_keys(key, t)
+        state = teacher.observe(state, k_watch, episodes, model)
         seen = _seen(rows, slot, model.value(episodes.task), sizes, config.n_envs)
         return state, traced(teacher.space, episodes, seen, losses, networks, state)
 
