@@ -12,22 +12,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from procurl.errors import ConfigError
-
-
-class Transitions(NamedTuple):
-    """Steps of environments, any leading axes."""
-
-    obs: Array  # f32[..., o]
-    action: Array  # f32[..., a]  in [-1, 1]
-    reward: Array  # f32[...]
-    next_obs: Array  # f32[..., o]  at the end of an episode: its last, not the first of the next one
-    terminated: Array  # f32[...]  1: nothing comes after. 0 when time ran out, since the task would have gone on
+from procurl.students.transitions import Transitions, as_transitions, row_width
 
 
 class Replay(NamedTuple):
     """The latest `capacity` transitions; when it is full, the oldest make room."""
 
-    rows: Array  # f32[capacity, 2 o + a + 2]  in the order of `Transitions`
+    rows: Array  # f32[capacity, 2 o + a + 2]  see `transitions.py`
     added: Array  # i32[]  transitions ever added: the next goes to row added % capacity
 
 
@@ -36,7 +27,7 @@ def empty(capacity: int, obs_size: int, action_size: int) -> Replay:
         raise ConfigError(
             f"capacity = {capacity}, obs_size = {obs_size}, action_size = {action_size}: expected positive numbers"
         )
-    return Replay(jnp.zeros((capacity, 2 * obs_size + action_size + 2)), jnp.int32(0))
+    return Replay(jnp.zeros((capacity, row_width(obs_size, action_size))), jnp.int32(0))
 
 
 def add(replay: Replay, rows: Array) -> Replay:
@@ -55,18 +46,6 @@ def sample(replay: Replay, key: Array, n: int, obs_size: int) -> Transitions:
 
 
 def as_rows(steps: Transitions) -> Array:
-    """f32[..., 2 o + a + 2]. A truncated episode goes on as far as values are concerned: see `Transitions`."""
+    """The inverse of `as_transitions`."""
     obs, action, reward, next_obs, terminated = (jnp.asarray(x, jnp.float32) for x in steps)
     return jnp.concatenate([obs, action, reward[..., None], next_obs, terminated[..., None]], axis=-1)
-
-
-def as_transitions(rows: Array, obs_size: int) -> Transitions:
-    """The inverse of `as_rows`."""
-    o, a = obs_size, rows.shape[-1] - 2 * obs_size - 2
-    return Transitions(
-        obs=rows[..., :o],
-        action=rows[..., o : o + a],
-        reward=rows[..., o + a],
-        next_obs=rows[..., o + a + 1 : -1],
-        terminated=rows[..., -1],
-    )

@@ -17,7 +17,8 @@ from jax import Array
 from procurl.config import LOG_STD, SAC
 from procurl.programs import jit
 from procurl.students import adam, nets, replay
-from procurl.students.replay import Replay, Transitions
+from procurl.students.replay import Replay
+from procurl.students.transitions import Transitions
 
 EPS = 1e-8  # torch's Adam
 

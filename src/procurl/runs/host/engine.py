@@ -32,6 +32,7 @@ from procurl.runs.seeds import Seeds, fastest
 from procurl.runs.store.state import arranged, named
 from procurl.runs.trace import Trace, is_sound
 from procurl.students.regressor import ReturnRegressor
+from procurl.students.transitions import as_transitions, row_width
 from procurl.types import Continuous, HostEnv, Task, Teacher
 
 
@@ -107,7 +108,7 @@ class HostEngine:
             for i in range(n)
         ]
         played = self.workers.play(self._actors(learner), jobs)
-        rows = np.zeros((len(played), share, 2 * self.env.obs_size + self.env.action.size + 2), np.float32)
+        rows = np.zeros((len(played), share, row_width(self.env.obs_size, self.env.action.size)), np.float32)
         slot = np.full((len(played), share), -1, np.int32)
         for k, p in enumerate(played):
             rows[k, : len(p.rows)] = p.rows
@@ -124,7 +125,7 @@ class HostEngine:
 
     def _advanced(self, running: Running, played: list[Steps], tasks: Any) -> Running:
         """Where the members stand afterwards."""
-        o, a, n = self.env.obs_size, self.env.action.size, self.sac.n_envs
+        n = self.sac.n_envs
         task, ret, length = jax.tree.map(np.copy, running[:3])
         for k, steps in enumerate(played):
             s, i = divmod(k, n)
@@ -134,7 +135,8 @@ class HostEngine:
                 for field, queue in zip(task, tasks, strict=True):
                     field[s, i] = queue[s, place]
             ret[s, i], length[s, i] = steps.ret[-1], steps.length[-1]
-            latest = steps.rows[len(steps.rows) - steps.steps[-1] :, o : o + a]
+            actions = as_transitions(steps.rows, self.env.obs_size).action
+            latest = actions[len(actions) - steps.steps[-1] :]
             running.actions[s, i, length[s, i] - len(latest) : length[s, i]] = latest
         return Running(task, ret, length, running.actions)
 

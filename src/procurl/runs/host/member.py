@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from procurl.config import LOG_STD
 from procurl.envs.host_tasks import HostTask
+from procurl.students.transitions import as_transitions, row_width
 
 Floats = NDArray[np.float32]
 Actor = list[dict[str, Floats]]  # layers of weights "w" and biases "b"; the last gives mean and log-std
@@ -22,7 +23,7 @@ Actor = list[dict[str, Floats]]  # layers of weights "w" and biases "b"; the las
 class Steps(NamedTuple):
     """T steps of one environment, and the episodes they belong to: first the one that was running, then new ones."""
 
-    rows: Floats  # f32[T, 2 o + a + 2]  as in students/replay.py
+    rows: Floats  # f32[T, 2 o + a + 2]  see students/transitions.py
     ret: list[float]  # of each whole episode so far
     length: list[int]
     steps: list[int]  # of them, played now
@@ -64,16 +65,17 @@ class Member:
         """
         rng, o, a = np.random.default_rng(key), len(self.obs), len(self._half)
         noise = (rng.uniform(-1, 1, (n, a)) if at_random else rng.standard_normal((n, a))).astype(np.float32)
-        played = Steps(np.zeros((n, 2 * o + a + 2), np.float32), [], [], [], [], [])
+        played = Steps(np.zeros((n, row_width(o, a)), np.float32), [], [], [], [], [])
+        row = as_transitions(played.rows, o)  # views
         before = self.length
-        for row, drawn in zip(played.rows, noise, strict=True):
-            action = drawn if at_random else sampled(actor, self.obs, drawn)
-            row[:o], row[o : o + a] = self.obs, action
-            reward, terminated, truncated, success = self._step(action)
-            row[o + a], row[o + a + 1 : -1], row[-1] = reward, self.obs, terminated
-            if not np.isfinite(row).all():
+        for t, drawn in enumerate(noise):
+            row.obs[t] = self.obs
+            row.action[t] = action = drawn if at_random else sampled(actor, self.obs, drawn)
+            row.reward[t], row.terminated[t], truncated, success = self._step(action)
+            row.next_obs[t] = self.obs
+            if not np.isfinite(played.rows[t]).all():
                 break
-            if terminated or truncated:
+            if row.terminated[t] or truncated:
                 self._note(played, before, success, finished=True)
                 self.begin(tasks[len(played.ret) - 1])
                 before = 0

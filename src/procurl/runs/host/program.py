@@ -19,6 +19,7 @@ from procurl.runs.seeds import over_seeds
 from procurl.runs.trace import traced
 from procurl.students import replay, sac
 from procurl.students.replay import Replay
+from procurl.students.transitions import as_transitions
 from procurl.types import Task
 
 
@@ -64,7 +65,7 @@ def program_for(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> P
         state, episodes, rows, slot, model, losses, networks = given
         *_, k_watch = iteration_keys(key, t)
         state = teacher.observe(state, k_watch, episodes, model)
-        seen = _seen(rows, slot, model.value(episodes.task), sizes, config.n_envs)
+        seen = _seen(rows, slot, model.value(episodes.task), sizes[0], config.n_envs)
         return state, traced(teacher.space, episodes, seen, losses, networks, state)
 
     def only_teach(key: Array, given: Any, t: Array, teacher: Any) -> Any:
@@ -94,9 +95,8 @@ class _Seen(NamedTuple):
     slot: Array
 
 
-def _seen(rows: Array, slot: Array, values: Array, sizes: tuple[int, int], n_envs: int) -> _Seen:
-    o, a = sizes
+def _seen(rows: Array, slot: Array, values: Array, obs_size: int, n_envs: int) -> _Seen:
     rows, slot = (jnp.swapaxes(x.reshape(n_envs, -1, *x.shape[1:]), 0, 1) for x in (rows, slot))  # [T, N, ...]
-    obs = jnp.concatenate([rows[..., :o], rows[..., o + a + 1 : -1]], axis=-1)
-    value = jnp.where(slot < 0, 0.0, values[slot])
-    return _Seen(obs, rows[..., o : o + a], rows[..., o + a], value, slot)
+    step = as_transitions(rows, obs_size)
+    obs = jnp.concatenate([step.obs, step.next_obs], axis=-1)
+    return _Seen(obs, step.action, step.reward, jnp.where(slot < 0, 0.0, values[slot]), slot)

@@ -24,7 +24,7 @@ class Running(NamedTuple):
 class AllSteps(NamedTuple):
     """An iteration of all members, one after the other within each seed. T * N steps."""
 
-    rows: Any  # f32[S, T * N, 2 o + a + 2]  as in students/replay.py
+    rows: Any  # f32[S, T * N, 2 o + a + 2]  see students/transitions.py
     slot: Any  # i32[S, T * N]  whose step it was: a place in `Episodes`, -1: it was not played
 
 
