@@ -36,7 +36,7 @@ from procurl.students.transitions import as_transitions, row_width
 from procurl.types import Continuous, HostEnv, Task, Teacher
 
 
-class Carry(NamedTuple):
+class HostCarry(NamedTuple):
     """All that lives from one iteration to the next. The members themselves stand where `running` says."""
 
     teacher: Any
@@ -67,7 +67,7 @@ class HostEngine:
 
     # --- one iteration ---
 
-    def begin(self) -> Carry:
+    def begin(self) -> HostCarry:
         teacher, learner, tasks = self._program.begin(self.seeds.keys, None, 0, self.world)
         s, n, a = self.seeds.n, self.sac.n_envs, self.env.action.size
         running = Running(
@@ -78,9 +78,9 @@ class HostEngine:
         )
         alive = np.ones(s, bool)
         self._send_to_start(running, alive)
-        return Carry(teacher, learner, running, self._regressors(), alive)
+        return HostCarry(teacher, learner, running, self._regressors(), alive)
 
-    def iterate(self, carry: Carry, t: int) -> tuple[Carry, Trace]:
+    def iterate(self, carry: HostCarry, t: int) -> tuple[HostCarry, Trace]:
         """Iteration number t. The carry that goes in must not be used again."""
         keys, (teacher, learner, running, values, alive) = self.seeds.keys, carry
         tasks = self.seeds.to_host(self._program.propose(keys, teacher, t, self.world))  # 1. the teacher picks
@@ -92,7 +92,7 @@ class HostEngine:
         given = (teacher, episodes, rows, slot, models, losses, learner.student.networks)
         teacher, trace = self._program.watch(keys, given, t, self.world)  # 4. the teacher watches
         trace = self.seeds.to_host(trace)
-        return Carry(teacher, learner, running, values, alive & is_sound(trace)), trace
+        return HostCarry(teacher, learner, running, values, alive & is_sound(trace)), trace
 
     def _play(
         self, learner: Learner, running: Running, tasks: Any, t: int, alive: Any
@@ -165,7 +165,7 @@ class HostEngine:
 
     # --- evaluation ---
 
-    def evaluate(self, carry: Carry, t: int) -> Scores:
+    def evaluate(self, carry: HostCarry, t: int) -> Scores:
         """The students on the held-out tasks, with their most likely actions."""
         held_out, repeats = jax.tree.map(np.asarray, self.teacher.space.held_out), self.episodes_per_task
         actors = self._actors(carry.learner)
@@ -178,12 +178,12 @@ class HostEngine:
 
         return Scores(*map(of_all, scores))
 
-    def teacher_seconds(self, carry: Carry, repeats: int = 5) -> float:
+    def teacher_seconds(self, carry: HostCarry, repeats: int = 5) -> float:
         """Time of one iteration's teacher calls, compiled alone, for all seeds: the fastest of a few."""
         keys, models = self.seeds.keys, self.seeds.put(_stacked([v.model for v in carry.values]))
         return fastest(lambda: self._program.only_teach(keys, (carry.teacher, models), 0, self.world), repeats)
 
-    def params(self, carry: Carry) -> Any:
+    def params(self, carry: HostCarry) -> Any:
         return self.seeds.to_host(carry.learner.student.networks)._asdict()
 
     def _actors(self, learner: Learner) -> list[Actor]:
@@ -191,7 +191,7 @@ class HostEngine:
 
     # --- checkpoints ---
 
-    def saved(self, carry: Carry) -> dict[str, np.ndarray]:
+    def saved(self, carry: HostCarry) -> dict[str, np.ndarray]:
         """The buffer as far as it is filled, the actions as far as there are any."""
         state = {"teacher": carry.teacher, "learner": carry.learner, "running": carry.running, "alive": carry.alive}
         host = self.seeds.to_host(state)
@@ -201,7 +201,7 @@ class HostEngine:
         host["running"] = running._replace(actions=running.actions[:, :, : running.length.max()])
         return named({**host, "values": [v.state_dict() for v in carry.values]})
 
-    def restored(self, tensors: dict[str, np.ndarray], where: str) -> Carry:
+    def restored(self, tensors: dict[str, np.ndarray], where: str) -> HostCarry:
         """The inverse of `saved`; the members play their running episodes up to where they stood."""
         teacher, learner, tasks = self.seeds.shapes(
             jax.eval_shape(self._program.begin, self.seeds.keys, None, 0, self.world)
@@ -236,7 +236,7 @@ class HostEngine:
             value.load_state_dict(found)
         self._send_to_start(running, state["alive"])
         teacher, learner = self.seeds.put((state["teacher"], learner))
-        return Carry(teacher, learner, running, values, state["alive"])
+        return HostCarry(teacher, learner, running, values, state["alive"])
 
     def close(self) -> None:
         self.workers.close()

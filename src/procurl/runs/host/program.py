@@ -30,7 +30,7 @@ class Learner(NamedTuple):
     buffer: Replay
 
 
-class Program(NamedTuple):
+class HostProgram(NamedTuple):
     """Compiled functions (keys, per-seed tree, t, teacher) -> per-seed tree; `learn` gets ((keys, rows), ...)."""
 
     begin: Callable[..., Any]
@@ -41,7 +41,7 @@ class Program(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def program_for(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> Program:
+def program_for(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> HostProgram:
     """One set of compiled functions per config, devices and kind of teacher."""
 
     def begin(key: Array, _: None, t: Array, teacher: Any) -> Any:
@@ -82,7 +82,7 @@ def program_for(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> P
 
         return in_full_precision
 
-    return Program(compiled(begin), compiled(propose), compiled(learn, True), compiled(watch), compiled(only_teach))
+    return HostProgram(compiled(begin), compiled(propose), compiled(learn, True), compiled(watch), compiled(only_teach))
 
 
 class _Seen(NamedTuple):
