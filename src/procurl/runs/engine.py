@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from threading import Thread
 from typing import Any, NamedTuple
 
 import jax
@@ -15,53 +14,16 @@ from jax.sharding import Mesh, NamedSharding
 
 from procurl import loop
 from procurl.check.teacher import imagined_episodes
-from procurl.config import Config
+from procurl.config import PPO, SAC, Config
 from procurl.loop import Carry
 from procurl.programs import kind
 from procurl.runs.evaluation import Scores, evaluate
-from procurl.runs.interrupt import start_compiler, wait_for
+from procurl.runs.interrupt import CompiledInThread
 from procurl.runs.seeds import PER_SEED, Seeds, fastest, over_seeds
 from procurl.runs.store.state import arranged, named
 from procurl.runs.trace import Trace, traced
 from procurl.students.critic import StudentCritic
-from procurl.types import Env, TaskSpace, Teacher
-
-
-class Jitted:
-    """A jitted function that is compiled in a thread of its own: signals are heard meanwhile (see `interrupt.py`)."""
-
-    def __init__(self, run: Any) -> None:
-        self._run = run
-        self._compiler: Thread | None = None
-
-    def __call__(self, *args: Any) -> Any:
-        self.compile(*args)
-        return self._run(*args)
-
-    def eval_shape(self, *args: Any) -> Any:
-        return self._run.eval_shape(*args)
-
-    def compile(self, *args: Any) -> None:
-        """For arguments like these, unless that was done before."""
-        self.prepare(*args)
-        if self._compiler is not None:
-            wait_for(self._compiler)
-
-    def prepare(self, *args: Any) -> None:
-        """Begin to compile. Arguments may be shapes.
-
-        The caller traces: two threads that trace at a time have been seen to mix up what they trace (jax 0.8.0).
-        """
-        if self._compiler is not None or any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(args)):
-            return
-        with suppress(Exception):  # whatever is wrong will be said by the call itself
-            traced = self._run.lower(*args)
-
-            def compile_it() -> None:
-                with suppress(Exception):  # as above
-                    traced.compile()
-
-            self._compiler = start_compiler(compile_it)
+from procurl.types import Critic, Env, Task, TaskSpace, Teacher
 
 
 class Engine:
@@ -72,12 +34,14 @@ class Engine:
         self.keys = self.seeds.keys
         # Environment, teacher and pool travel as arguments: as constants they would be compiled in.
         self.world = self.seeds.share((env, teacher))
-        self._programs = Programs(*map(Jitted, _programs(_shaping(config), self.seeds.mesh, kind(self.world))))
+        self._programs = Programs(
+            *map(CompiledInThread, _programs(_shaping(config), self.seeds.mesh, kind(self.world)))
+        )
         self._prepare_iteration()
 
     def _prepare_iteration(self) -> None:
         """Compile the program that takes longest, while the first state is made and evaluated."""
-        with suppress(Exception):  # whatever is wrong will be said by `iterate`, to those who called it
+        with suppress(Exception):  # whatever is wrong, `iterate` will raise it to its caller
             begun = self._programs.begin.eval_shape(self.keys, None, 0, self.world)
             spread = NamedSharding(self.seeds.mesh, PER_SEED)
             carry = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=spread), begun)
@@ -158,9 +122,7 @@ def _programs(config: Config, mesh: Mesh, kind: Any) -> Programs:
 
     def only_teach(key: Array, carry: Carry, t: Array, world: Any) -> Any:
         env, teacher = world
-        tasks = teacher.propose(carry.teacher, key, config.ppo.n_steps)
-        played = imagined_episodes(key, tasks, config.ppo.n_envs)
-        return tasks, teacher.observe(carry.teacher, key, played, StudentCritic(env, carry.student.params))
+        return teach_once(teacher, carry.teacher, StudentCritic(env, carry.student.params), key, config.ppo)
 
     return Programs(
         over_seeds(begin, mesh),
@@ -168,3 +130,9 @@ def _programs(config: Config, mesh: Mesh, kind: Any) -> Programs:
         over_seeds(score, mesh, blocks=True),
         over_seeds(only_teach, mesh, blocks=True),
     )
+
+
+def teach_once(teacher: Teacher, state: Any, critic: Critic, key: Array, config: PPO | SAC) -> tuple[Task, Any]:
+    """The teacher's part of an iteration, on imagined episodes: what is timed as its share."""
+    tasks = teacher.propose(state, key, config.n_steps)
+    return tasks, teacher.observe(state, key, imagined_episodes(key, tasks, config.n_envs), critic)

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -67,9 +67,42 @@ class Interruptible:
         self.requested = True
 
 
-def start_compiler(work: Callable[[], None]) -> threading.Thread:
+class CompiledInThread:
+    """A program (see `procurl.programs.jit`) that is compiled in a thread of its own before it first runs."""
+
+    def __init__(self, program: Any) -> None:
+        self._program = program
+        self.eval_shape = program.eval_shape
+        self._compiler: threading.Thread | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        self.compile(*args)
+        return self._program(*args)
+
+    def compile(self, *args: Any) -> None:
+        """For arguments like these, unless that was done before."""
+        self.prepare(*args)
+        if self._compiler is not None:
+            wait_for(self._compiler)
+
+    def prepare(self, *args: Any) -> None:
+        """Begin to compile. Arguments may be shapes. An error is left to the call itself, which meets it again.
+
+        The caller traces: two threads that trace at the same time have been seen to mix up what they trace (jax 0.8.0).
+        """
+        if self._compiler is None:
+            with suppress(Exception):
+                self._compiler = start_compiler(self._program.lower(*args).compile)
+
+
+def start_compiler(work: Callable[[], Any]) -> threading.Thread:
     """Not a daemon: Python's exit must wait for it, or tear down what it works with."""
-    thread = threading.Thread(target=work, name=COMPILER)
+
+    def quietly() -> None:
+        with suppress(Exception):
+            work()
+
+    thread = threading.Thread(target=quietly, name=COMPILER)
     thread.start()
     return thread
 

@@ -25,9 +25,10 @@ from procurl.errors import ConfigError
 from procurl.programs import kind
 from procurl.runs.evaluation import Scores
 from procurl.runs.host.member import Actor, Steps
-from procurl.runs.host.program import Learner, program_for
+from procurl.runs.host.program import HostProgram, Learner, program_for
 from procurl.runs.host.records import AllSteps, Running, episodes_of, host_tasks, of_seed, places_of
 from procurl.runs.host.workers import Workers
+from procurl.runs.interrupt import CompiledInThread
 from procurl.runs.seeds import Seeds, fastest
 from procurl.runs.store.state import arranged, named
 from procurl.runs.trace import Trace, is_sound
@@ -62,7 +63,8 @@ class HostEngine:
         self.seeds = Seeds(seeds)
         self.world = self.seeds.share(teacher)
         sizes = (env.obs_size, env.action.size)
-        self._program = program_for(config.sac, sizes, self.seeds.mesh, kind(self.world))
+        programs = program_for(config.sac, sizes, self.seeds.mesh, kind(self.world))
+        self._program = HostProgram(*map(CompiledInThread, programs))
         self.workers = Workers(env.maker(), len(seeds) * config.sac.n_envs, workers or available_cores())
 
     # --- one iteration ---
@@ -203,9 +205,8 @@ class HostEngine:
 
     def restored(self, tensors: dict[str, np.ndarray], where: str) -> HostCarry:
         """The inverse of `saved`; the members play their running episodes up to where they stood."""
-        teacher, learner, tasks = self.seeds.shapes(
-            jax.eval_shape(self._program.begin, self.seeds.keys, None, 0, self.world)
-        )
+        begun = self._program.begin.eval_shape(self.seeds.keys, None, 0, self.world)
+        teacher, learner, tasks = self.seeds.shapes(begun)
         s, n, a = self.seeds.n, self.sac.n_envs, self.env.action.size
         tensors = {"alive": np.ones(s, bool), **tensors}  # an earlier version ended the run with the first that failed
         filled = _filled(tensors.get("learner.buffer.added", np.zeros(1)), self.sac)

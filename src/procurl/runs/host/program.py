@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.sharding import Mesh
 
-from procurl.check.teacher import imagined_episodes
 from procurl.config import SAC
 from procurl.loop import begin_keys, iteration_keys
-from procurl.runs.engine import Jitted
+from procurl.programs import Program
+from procurl.runs.engine import teach_once
 from procurl.runs.seeds import over_seeds
 from procurl.runs.trace import traced
 from procurl.students import replay, sac
@@ -33,11 +33,11 @@ class Learner(NamedTuple):
 class HostProgram(NamedTuple):
     """Compiled functions (keys, per-seed tree, t, teacher) -> per-seed tree; `learn` gets ((keys, rows), ...)."""
 
-    begin: Callable[..., Any]
-    propose: Callable[..., Any]
-    learn: Callable[..., Any]
-    watch: Callable[..., Any]
-    only_teach: Callable[..., Any]
+    begin: Any
+    propose: Any
+    learn: Any
+    watch: Any
+    only_teach: Any
 
 
 @lru_cache(maxsize=8)
@@ -70,17 +70,15 @@ def program_for(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> H
 
     def only_teach(key: Array, given: Any, t: Array, teacher: Any) -> Any:
         state, model = given
-        tasks = teacher.propose(state, key, config.n_steps)
-        return tasks, teacher.observe(state, key, imagined_episodes(key, tasks, config.n_envs), model)
+        return teach_once(teacher, state, model, key, config)
 
-    def compiled(fn: Callable[..., Any], donate: bool = False) -> Callable[..., Any]:
-        run = Jitted(over_seeds(fn, mesh, donate))
-
+    def compiled(fn: Callable[..., Any], donate: bool = False) -> Program:
+        @wraps(fn)
         def in_full_precision(*args: Any) -> Any:  # a GPU's default (TF32) changes what is learnt
             with jax.default_matmul_precision("highest"):
-                return run(*args)
+                return fn(*args)
 
-        return in_full_precision
+        return over_seeds(in_full_precision, mesh, donate)
 
     return HostProgram(compiled(begin), compiled(propose), compiled(learn, True), compiled(watch), compiled(only_teach))
 
