@@ -1,7 +1,7 @@
 """What is remembered of a run: a few numbers and a few tasks per iteration, and every evaluation.
 
-`trace.py` makes the small part, inside the compiled iteration; `Log` gathers on the host. Neither alters a run.
-Both watch for NaN and infinity: a seed in which there is any has failed, and nothing of it counts from there on.
+`trace.py` reduces an iteration to its record inside the compiled program; `Log` gathers the records on the host.
+Neither alters a run. A seed with NaN or infinity in its record has failed (`diagnosis.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import scipy.spatial
 from procurl.config import Config
 from procurl.errors import NonFiniteError
 from procurl.runs import provenance
+from procurl.runs.diagnosis import blanked, blanked_trace, error_of, failure_in_evaluation, failure_in_trace
 from procurl.runs.evaluation import Scores
 from procurl.runs.store import failure
 from procurl.runs.store.failure import Failure
@@ -103,7 +104,7 @@ class Log:
             self._compiled, self._untimed = True, self._untimed + 1
 
     def fetch(self) -> None:
-        """Wait for the device and bring its traces here; a seed with anything that is not finite has failed."""
+        """Wait for the device, bring its traces to the host and see which seeds have failed."""
         self._gather()
         self._iterating_seconds = self._lap()
 
@@ -113,38 +114,14 @@ class Log:
             failed_before = self._failed
             for s in np.flatnonzero(~is_sound(trace)):
                 if s not in self.failures:
-                    self._stop(int(s), self._found(trace, int(s)))
-            finite = _blank(failed_before, trace.finite, False)
-            self._traces.append(_without(self._failed, trace._replace(finite=finite, place=None)))
+                    where = self.seeds[s], len(self._traces), self.config.student.n_steps
+                    self._stop(int(s), failure_in_trace(trace, int(s), *where))
+            finite = blanked(failed_before, trace.finite, False)
+            self._traces.append(blanked_trace(self._failed, trace._replace(finite=finite, place=None)))
         self._on_device = []
 
-    def _found(self, trace: Trace, s: int) -> Failure:
-        """What a trace says of a seed that has failed in it."""
-        assert trace.place is not None
-        here = jax.tree.map(lambda x: x[s], trace.place)
-        step, environment = (int(here.step), int(here.environment)) if trace.inside[s] else (-1, -1)
-        place = {f"task_{k}": v for k, v in here.task._asdict().items()}
-        if step >= 0:
-            place |= {"observation": here.obs, "action": here.action, "reward": here.reward, "value": here.value}
-        place |= {f"loss_{k}": v[s] for k, v in trace.losses.items()}
-        if not trace.inside[s]:
-            what = "context"
-        elif step >= 0:
-            # An observation that is none spoils its value, and both its reward: the first of them is the cause.
-            what = next(k for k in ("observation", "value", "reward") if not np.isfinite(place[k]).all())
-        else:
-            what = next(name for name, ok in zip(FINITE, trace.finite[s], strict=True) if not ok)
-        return self._failure(s, len(self._traces), what, place, step, environment)
-
-    def _failure(
-        self, s: int, iteration: int, what: str, place: dict[str, Any], step: int = -1, environment: int = -1
-    ) -> Failure:
-        arrays = {k: np.asarray(v) for k, v in place.items()}
-        n_steps = self.config.student.n_steps
-        return Failure(self.seeds[s], iteration, n_steps, what, step, environment, arrays)
-
     def _stop(self, s: int, found: Failure) -> None:
-        """A seed has failed: nothing of it counts from there on. The run has failed when no seed is left."""
+        """Nothing counts that a failed seed does from here on. The run has failed when no seed is left."""
         self.failures[s] = found
         left = len(self.seeds) - len(self.failures)
         logger.warning("%s. This seed stops, %s.", found, f"{left} go on" if left else "and no other is left")
@@ -157,12 +134,11 @@ class Log:
         return np.isin(np.arange(len(self.seeds)), list(self.failures))
 
     def evaluated(self, scores: Scores) -> None:
-        for s, k in np.argwhere(~np.isfinite(scores.ret)):
+        for s in np.flatnonzero(~np.isfinite(scores.ret).all(axis=1)):
             if s not in self.failures:
-                task = {f"task_{n}": np.asarray(v)[k] for n, v in self.teacher.space.held_out._asdict().items()}
-                place = {**task, "return": scores.ret[s, k]}
-                self._stop(int(s), self._failure(int(s), self.iterations, "evaluation", place))
-        self._evaluations.append((self.iterations, Scores(*(_blank(self._failed, x) for x in scores))))
+                where = self.seeds[s], self.iterations, self.config.student.n_steps
+                self._stop(int(s), failure_in_evaluation(scores, int(s), self.teacher.space.held_out, *where))
+        self._evaluations.append((self.iterations, Scores(*(blanked(self._failed, x) for x in scores))))
         seconds = self._lap()
         if not self._compiled_evaluation:
             self._compiled_evaluation, self.compile_seconds, seconds = True, self.compile_seconds + seconds, 0.0
@@ -257,18 +233,7 @@ class Log:
 
     def failure(self) -> NonFiniteError:
         """Which seed broke first, where, and in what."""
-        first = min(self.failures.values(), key=lambda f: f.iteration)
-        if first.what == "context":
-            return NonFiniteError(
-                f"seed {first.seed}: {type(self.teacher).__name__} proposed a context outside the task space (or NaN, "
-                f"from weights that are no distribution) at iteration {first.iteration}. Let it pass its contexts "
-                f"through space.project, and try procurl.check_teacher."
-            )
-        others = f" No seed is left of {len(self.seeds)}." if len(self.seeds) > 1 else ""
-        return NonFiniteError(
-            f"{first}.{others} The results up to there are kept. Check the environment with procurl.check_env, or "
-            f"lower the student's lr if it is the loss."
-        )
+        return error_of(self.failures.values(), self.teacher, len(self.seeds))
 
     def result(self, params: Any) -> Result:
         n_steps = self.config.student.n_steps
@@ -299,7 +264,7 @@ class Log:
             task_success=np.stack([s.success for s in scores], axis=1),
             held_out={k: np.asarray(v) for k, v in self.teacher.space.held_out._asdict().items()},
             trace=traces,
-            params={k: _blank(self._failed, v) for k, v in flatten(params).items()},
+            params={k: blanked(self._failed, v) for k, v in flatten(params).items()},
             failures=tuple(self.failures.values()),
         )
 
@@ -307,25 +272,6 @@ class Log:
         now = time.perf_counter()
         lap, self._last_lap = now - self._last_lap, now
         return lap
-
-
-def _without(failed: np.ndarray, trace: Trace) -> Trace:
-    """The same trace with nothing in it of seeds that have failed, but for what says so."""
-    return trace._replace(
-        task=Task(*(_blank(failed, x, fill) for x, fill in zip(trace.task, (np.nan, -1, -1), strict=True))),
-        **{k: _blank(failed, getattr(trace, k), 0) for k in ("started", "finished")},
-        **{k: _blank(failed, getattr(trace, k)) for k in ("train_return", "train_success", "train_length")},
-        losses={k: _blank(failed, v) for k, v in trace.losses.items()},
-    )
-
-
-def _blank(failed: np.ndarray, x: Any, fill: float = np.nan) -> Any:
-    """The rows of failed seeds, bool[S], filled."""
-    if not failed.any():
-        return x
-    blank = np.array(x)
-    blank[failed] = fill
-    return blank
 
 
 def _stack(traces: list[Trace]) -> dict[str, np.ndarray]:
