@@ -23,9 +23,9 @@ from procurl.runs.evaluation import Scores
 from procurl.runs.store import failure
 from procurl.runs.store.failure import Failure
 from procurl.runs.store.result import Result
-from procurl.runs.trace import FINITE, Trace, is_sound
+from procurl.runs.trace import Trace, is_sound, stacked, unstacked
 from procurl.students.policy import flatten
-from procurl.types import Env, HostEnv, Task, Teacher
+from procurl.types import Env, HostEnv, Teacher
 
 logger = logging.getLogger("procurl")
 
@@ -174,7 +174,7 @@ class Log:
         arrays = {
             "evaluated_at": np.array([i for i, _ in self._evaluations]),
             **{f"score_{k}": np.stack([getattr(s, k) for s in scores], axis=1) for k in Scores._fields},
-            **{f"trace_{k}": v for k, v in (_stack(self._traces) if self._traces else {}).items()},
+            **{f"trace_{k}": v for k, v in (stacked(self._traces) if self._traces else {}).items()},
             **places,
         }
         return counters, arrays
@@ -194,7 +194,7 @@ class Log:
             for e, i in enumerate(arrays["evaluated_at"])
         ]
         traces = {k.removeprefix("trace_"): v for k, v in arrays.items() if k.startswith("trace_")}
-        self._traces = _unstack(traces, self.iterations)
+        self._traces = unstacked(traces, self.iterations)
         found = failure.unflatten(counters.get("failures", []), arrays, "the checkpoint")
         self.failures = {self.seeds.index(f.seed): f for f in found}
         if len(found) == len(self.seeds):
@@ -238,7 +238,7 @@ class Log:
     def result(self, params: Any) -> Result:
         n_steps = self.config.student.n_steps
         scores = [s for _, s in self._evaluations]
-        traces = _stack(self._traces) if self._traces else {}
+        traces = stacked(self._traces) if self._traces else {}
         if traces:
             targets = np.asarray(self.teacher.space.targets.context)
             traces["target_distance"] = distance_to_nearest(traces["task_context"], targets)
@@ -272,30 +272,6 @@ class Log:
         now = time.perf_counter()
         lap, self._last_lap = now - self._last_lap, now
         return lap
-
-
-def _stack(traces: list[Trace]) -> dict[str, np.ndarray]:
-    """Per-iteration records -> named arrays with leading axes (seed, iteration)."""
-    both = jax.tree.map(lambda *x: np.stack(x, axis=1), *traces)
-    rows = {k: v for k, v in both._asdict().items() if isinstance(v, np.ndarray)}
-    task = {f"task_{k}": v for k, v in both.task._asdict().items()}
-    losses = {f"loss_{k}": v for k, v in both.losses.items()}
-    return {**task, **rows, **losses}
-
-
-def _unstack(arrays: dict[str, Any], iterations: int) -> list[Trace]:
-    """The inverse of `_stack`."""
-
-    def part(prefix: str, i: int) -> dict[str, Any]:
-        return {k.removeprefix(prefix): v[:, i] for k, v in arrays.items() if k.startswith(prefix)}
-
-    def one(i: int) -> Trace:
-        rest = {k: v[:, i] for k, v in arrays.items() if not k.startswith(("task_", "loss_"))}
-        unwatched = len(FINITE) - rest["finite"].shape[1]  # by an earlier version
-        rest["finite"] = np.pad(rest["finite"], ((0, 0), (0, unwatched)), constant_values=True)
-        return Trace(task=Task(**part("task_", i)), losses=part("loss_", i), place=None, **rest)
-
-    return [one(i) for i in range(iterations)]
 
 
 def distance_to_nearest(context: np.ndarray, targets: np.ndarray) -> np.ndarray:

@@ -103,6 +103,30 @@ def is_sound(trace: Trace) -> np.ndarray:
     return np.all(trace.finite, axis=1) & trace.inside
 
 
+def stacked(traces: list[Trace]) -> dict[str, np.ndarray]:
+    """The traces of a run as named arrays with leading axes (seed, iteration)."""
+    both = jax.tree.map(lambda *x: np.stack(x, axis=1), *traces)
+    rows = {k: v for k, v in both._asdict().items() if isinstance(v, np.ndarray)}
+    task = {f"task_{k}": v for k, v in both.task._asdict().items()}
+    losses = {f"loss_{k}": v for k, v in both.losses.items()}
+    return {**task, **rows, **losses}
+
+
+def unstacked(arrays: dict[str, Any], iterations: int) -> list[Trace]:
+    """The inverse of `stacked`."""
+
+    def part(prefix: str, i: int) -> dict[str, Any]:
+        return {k.removeprefix(prefix): v[:, i] for k, v in arrays.items() if k.startswith(prefix)}
+
+    def one(i: int) -> Trace:
+        rest = {k: v[:, i] for k, v in arrays.items() if not k.startswith(("task_", "loss_"))}
+        unwatched = len(FINITE) - rest["finite"].shape[1]  # an earlier version watched for less
+        rest["finite"] = np.pad(rest["finite"], ((0, 0), (0, unwatched)), constant_values=True)
+        return Trace(task=Task(**part("task_", i)), losses=part("loss_", i), place=None, **rest)
+
+    return [one(i) for i in range(iterations)]
+
+
 def _all(test: Callable[[Array], Array], tree: Any) -> Array:
     """Whether all floating-point numbers of a tree pass; bool."""
     leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
