@@ -28,8 +28,8 @@ from procurl.errors import ConfigError, ProcurlError, RunFolderError
 from procurl.runs.provenance import describe
 from procurl.runs.store import disk
 from procurl.runs.store.result import RUN, Result
+from procurl.runs.store.state import named
 from procurl.students import nets
-from procurl.students.policy import flatten
 from procurl.targets import Point
 
 NAN, INF = float("nan"), float("inf")
@@ -54,7 +54,7 @@ def small_result(env, teacher, seeds=(0, 1)):
         task_success=np.zeros((n, 2, held_out), np.float32),
         held_out={k: np.asarray(v)[:held_out] for k, v in teacher.space.held_out._asdict().items()},
         trace={},
-        params={name: np.stack([x] * n) for name, x in flatten(params).items()},
+        params={name: np.stack([x] * n) for name, x in named(params).items()},
     )
 
 

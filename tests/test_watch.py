@@ -18,8 +18,8 @@ from procurl.bench.watch.film import Film
 from procurl.errors import ConfigError, MissingExtraError, RunFolderError
 from procurl.runs.provenance import describe
 from procurl.runs.store.result import Result
+from procurl.runs.store.state import named
 from procurl.students import ppo, sac
-from procurl.students.policy import flatten
 
 SEEDS = (4, 7)
 
@@ -29,10 +29,8 @@ def students(env, setting):
     keys = jnp.stack([jax.random.key(seed) for seed in SEEDS])
     if setting == "bipedal":
         walkers = jax.vmap(lambda key: sac.init(key, env.obs_size, env.action.size, procurl.SAC(hidden=(8,))))(keys)
-        return flatten(walkers.networks._asdict())
-    return flatten(
-        jax.vmap(lambda key: ppo.init_student(key, env, procurl.PPO(shared=(8,), separate=(8,))).params)(keys)
-    )
+        return named(walkers.networks._asdict())
+    return named(jax.vmap(lambda key: ppo.init_student(key, env, procurl.PPO(shared=(8,), separate=(8,))).params)(keys))
 
 
 def run_of(setting, folder, **env_fields):

@@ -23,8 +23,8 @@ from procurl.runs.evaluation import Scores
 from procurl.runs.store import failure
 from procurl.runs.store.failure import Failure
 from procurl.runs.store.result import Result
+from procurl.runs.store.state import named
 from procurl.runs.trace import Trace, is_sound, stacked, unstacked
-from procurl.students.policy import flatten
 from procurl.types import Env, HostEnv, Teacher
 
 logger = logging.getLogger("procurl")
@@ -264,7 +264,7 @@ class Log:
             task_success=np.stack([s.success for s in scores], axis=1),
             held_out={k: np.asarray(v) for k, v in self.teacher.space.held_out._asdict().items()},
             trace=traces,
-            params={k: blanked(self._failed, v) for k, v in flatten(params).items()},
+            params={k: blanked(self._failed, v) for k, v in named(params).items()},
             failures=tuple(self.failures.values()),
         )
 

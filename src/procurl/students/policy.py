@@ -13,14 +13,8 @@ from procurl.students import nets, sac
 from procurl.students.nets import Params
 
 
-def flatten(params: Params) -> dict[str, np.ndarray]:
-    """{"policy": [{"w": ...}]} -> {"policy.0.w": ...}, the names used on disk."""
-    paths, _ = jax.tree_util.tree_flatten_with_path(params)
-    return {".".join(str(getattr(p, "key", getattr(p, "idx", ""))) for p in path): np.asarray(x) for path, x in paths}
-
-
 def unflatten(flat: dict[str, np.ndarray]) -> Params:
-    """The inverse of `flatten`."""
+    """{"policy.0.w": ...}, the names used on disk (`state.named`), -> {"policy": [{"w": ...}]}."""
     params: Params = {k: v for k, v in flat.items() if "." not in k}
     for part in ("shared", "policy", "value"):
         params[part] = _layers(flat, part)
