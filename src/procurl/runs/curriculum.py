@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,10 +31,10 @@ from procurl.errors import CheckpointError, ConfigError, NonFiniteError
 from procurl.loop import begin_keys, iteration_keys
 from procurl.programs import jit
 from procurl.runs.provenance import describe_teacher
+from procurl.runs.questions import Value, answer, asked_tasks, observe_answered
 from procurl.runs.store.state import load_state, note, read_notes, save_state
 from procurl.types import Episodes, Task, Teacher
 
-Value = Callable[[Task], Any]
 LONGEST = 10_000_000  # period: a task for every step is drawn in advance
 
 
@@ -160,7 +159,7 @@ class Curriculum:
     @property
     def asks_for_values(self) -> bool:
         """Whether this teacher needs `observe(value=...)`."""
-        return bool(_asked_tasks.eval_shape(self.teacher, self._state, self._key, _device(self._episodes)))
+        return bool(asked_tasks.eval_shape(self.teacher, self._state, self._key, _device(self._episodes)))
 
     def observe(self, value: Value | None = None) -> None:
         """Let the teacher watch, and start the next period.
@@ -171,13 +170,13 @@ class Curriculum:
         """
         *_, k_watch = iteration_keys(self._key, self.updates)
         watching = self.teacher, self._state, k_watch, _device(self._episodes)
-        asked = _asked_tasks(*watching)
+        asked = asked_tasks(*watching)
         if value is not None and not callable(value):
             raise ConfigError(f"value = {value!r}: expected a function of tasks, or a procurl.ReturnRegressor")
         if asked and value is None:
             raise ConfigError(f"{type(self.teacher).__name__} asks for the student's values: call observe(value=...)")
-        answers = [self._answer(value, _host(tasks)) for tasks in asked] if value is not None else []
-        self._state, meant = jax.block_until_ready(_observe(*watching, answers))
+        answers = [answer(value, _host(tasks)) for tasks in asked] if value is not None else []
+        self._state, meant = jax.block_until_ready(observe_answered(*watching, answers))
         if not jax.tree.all(jax.tree.map(np.array_equal, asked, meant)):
             raise ConfigError(
                 f"{type(self.teacher).__name__} asks for the values of tasks that depend on values it has just been "
@@ -253,25 +252,6 @@ class Curriculum:
             )
         return measured(name, number)
 
-    @staticmethod
-    def _answer(value: Value, tasks: Any) -> np.ndarray:
-        try:
-            values = np.array(value(tasks), np.float32)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"value gave no numbers for {len(tasks.seed)} tasks: {error}") from error
-        if values.shape != tasks.seed.shape:
-            raise ConfigError(
-                f"value returned shape {values.shape} for {len(tasks.seed)} tasks: expected {tasks.seed.shape}"
-            )
-        bad = np.flatnonzero(~np.isfinite(values))
-        if len(bad):
-            raise NonFiniteError(
-                f"value returned {values[bad[0]]} for the context {tasks.context[bad[0]].tolist()} ({len(bad)} of "
-                f"{len(values)} tasks): expected finite numbers. The teacher has not watched; look at the weights of "
-                f"the student."
-            )
-        return values
-
     # --- saving ---
 
     @property
@@ -317,37 +297,6 @@ class Curriculum:
         """What it was made of, as plain JSON data: two that are described alike can go on from each other's state."""
         own = {"seed": self.seed, "every": self.every, "unit": self.unit, "n_envs": self.n_envs}
         return {**describe_teacher(self.teacher), **own}
-
-
-class _Correspondence:
-    """A critic by letter. Whoever plays on the host cannot be asked from inside a compiled update: so the update is
-    traced once to see which tasks it asks about, and runs when the answers are there.
-    """
-
-    def __init__(self, answers: list[Array] | None = None) -> None:
-        self.asked: list[Task] = []
-        self.answers = answers
-
-    def value(self, tasks: Task) -> Array:
-        self.asked.append(tasks)
-        return jnp.zeros(tasks.seed.shape) if self.answers is None else self.answers[len(self.asked) - 1]
-
-
-@jit
-def _asked_tasks(teacher: Teacher, state: Any, key: Array, episodes: Episodes) -> list[Task]:
-    """The tasks whose values `observe` asks for, in order."""
-    critic = _Correspondence()
-    teacher.observe(state, key, episodes, critic)
-    return critic.asked
-
-
-@jit
-def _observe(
-    teacher: Teacher, state: Any, key: Array, episodes: Episodes, answers: list[Array]
-) -> tuple[Any, list[Task]]:
-    """The teacher's next state, and the tasks whose values it took the answers for."""
-    critic = _Correspondence(answers)
-    return teacher.observe(state, key, episodes, critic), critic.asked
 
 
 _init = jit(lambda teacher, key: teacher.init(key))
