@@ -45,10 +45,10 @@ def use_cores(cores: int | None = None, device: str | None = None) -> None:
 
 
 def use_device(device: str | None, cores: int | None = None) -> None:
-    """For commands: `use_cores`, without XLA's remarks, and make sure of a GPU that was asked for.
+    """For commands: `use_cores`, without XLA's remarks, and an error if a GPU was asked for that is not there.
 
-    XLA logs that it compiles slowly as an error, which on a busy machine says nothing about the program. Its failures
-    reach Python as exceptions, and a crash is still reported. TF_CPP_MIN_LOG_LEVEL=0 brings everything back.
+    XLA logs slow compilation as an error, which on a busy machine says nothing about the program. Real failures reach
+    Python as exceptions, and a crash is still reported. TF_CPP_MIN_LOG_LEVEL=0 brings everything back.
     """
     use_cores(cores, device=device)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -56,10 +56,10 @@ def use_device(device: str | None, cores: int | None = None) -> None:
 
 
 def keep_programs() -> None:
-    """Compiled programs stay in the user's cache folder: the second run of a kind starts within seconds.
+    """Keep compiled programs in the user's cache folder: the second run of a kind then starts within seconds.
 
-    The folder is this user's alone, since what lies there is executed, and of this kind of processor: programs are
-    made for one. JAX_COMPILATION_CACHE_DIR names another folder; empty, it turns this off.
+    The folder is private to the user, since its content is executed, and there is one for each kind of processor, since
+    programs are compiled for one. JAX_COMPILATION_CACHE_DIR names another folder; empty, it turns this off.
     """
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # dozens of small programs add up
     drop_cut_programs()
@@ -70,7 +70,7 @@ def keep_programs() -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
-        return  # a home that cannot be written to: every run compiles for itself
+        return  # the home folder cannot be written to: every run compiles for itself
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
 
 
@@ -78,11 +78,11 @@ UNREADABLE = "Error reading persistent compilation cache entry for '"  # JAX's w
 
 
 def drop_cut_programs() -> None:
-    """From now on, a kept program that JAX cannot read makes way for a new one.
+    """From now on, a kept program that JAX cannot read is removed, so that a new one can take its place.
 
-    A kill or a full disk may cut the file that JAX is writing. JAX then warns, compiles, and leaves the file as it is,
-    so that every later run would compile again. The warning comes before the new program is written: that is the
-    moment to remove what is cut.
+    A kill or a full disk may cut off the file that JAX is writing. JAX then warns, compiles, and leaves the file as it
+    is, so that every later run would compile again. The warning comes before the new program is written: that is the
+    moment to remove the damaged one.
     """
     show = warnings.showwarning
 
@@ -110,7 +110,8 @@ def _kept(program: str) -> list[Path]:
 def _is_cut(entry: Path) -> bool:
     """Whether a kept program cannot be unpacked.
 
-    With zstandard installed JAX packs otherwise and all count as cut: programs of one name are then compiled again.
+    With zstandard installed JAX uses another format, in which all count as cut: programs of that name are then compiled
+    again.
     """
     try:
         return not zlib.decompress(entry.read_bytes())
@@ -121,7 +122,7 @@ def _is_cut(entry: Path) -> bool:
 
 
 def _processor() -> str:
-    """Its name and what it can do, as far as the system tells."""
+    """The processor's name and features, as far as the system tells."""
     facts = cpu_facts("model name", "flags", "Features")
     return "\n".join(sorted(set(facts))) or f"{platform.machine()} {platform.processor()}"
 
@@ -135,7 +136,7 @@ def cpu_facts(*names: str) -> list[str]:
 
 
 def require_device(device: str | None) -> None:
-    """Make sure of a GPU that was asked for: a JAX that has none computes on the CPU without a word, or says a page."""
+    """Refuse to run without the GPU that was asked for: JAX falls back to the CPU in silence, or fails at length."""
     import jax
 
     try:
@@ -147,7 +148,7 @@ def require_device(device: str | None) -> None:
 
 
 def require_32_bits() -> None:
-    """Refuse JAX's 64 bits: random numbers of that width are others, and the loops would change type on the way."""
+    """Refuse JAX's 64-bit mode: it draws other random numbers, and the carries of loops would change their types."""
     import jax
 
     config: Any = jax.config

@@ -29,7 +29,7 @@ class Carry(NamedTuple):
 
 
 class Happened(NamedTuple):
-    """What took place in an iteration, for whoever keeps the record (`runs/trace.py`)."""
+    """What happened in an iteration, for the record (`runs/trace.py`)."""
 
     episodes: Episodes
     played: Rollout

@@ -21,17 +21,17 @@ import jax
 from jax.tree_util import GetAttrKey, PyTreeDef
 
 T = TypeVar("T")
-KEPT = 64  # combinations of classes per function; one that was forgotten is compiled again
+KEPT = 64  # combinations of classes per function; a forgotten one is compiled again
 
 
 def classes(structure: PyTreeDef) -> Hashable:
     """The classes of a tree's nodes, in their places. Unlike the structures themselves, these can be compared."""
-    node = structure.node_data()  # (class, static values); None of a leaf
+    node = structure.node_data()  # (class, static values); None for a leaf
     return (node[0], *map(classes, structure.children())) if node else None
 
 
 def kind(tree: Any) -> Hashable:
-    """What shapes a program that takes this tree, but for the types of its arrays."""
+    """All of a tree that determines the program compiled for it, except the types of its arrays."""
     structure = jax.tree.structure(tree)
     return structure, classes(structure)
 
@@ -42,7 +42,7 @@ class Program:
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         @lru_cache(maxsize=KEPT)
         def for_classes(_: Hashable) -> Any:
-            # A new function object each time: JAX's tables go by the function, too.
+            # A new function object each time: JAX's caches are keyed by the function, too.
             return jax.jit(wraps(function)(lambda *args, **named: function(*args, **named)), **options)
 
         self._for_classes = for_classes
@@ -56,7 +56,7 @@ class Program:
         return self.of(*args, **named)(*args, **named)
 
     def eval_shape(self, *args: Any, **named: Any) -> Any:
-        """Shapes and types of what it would return. (`jax.eval_shape` has tables of its own.)"""
+        """Shapes and types of what it would return. (`jax.eval_shape` has caches of its own.)"""
         return self.of(*args, **named).eval_shape(*args, **named)
 
     def trace(self, *args: Any, **named: Any) -> Any:
@@ -67,7 +67,7 @@ class Program:
 
 
 def jit(function: Callable[..., Any], **options: Any) -> Program:
-    """`jax.jit`, with the same options, that cannot mix up classes."""
+    """`jax.jit` with the same options, which cannot mix up classes."""
     return Program(function, options)
 
 

@@ -65,7 +65,7 @@ class Curriculum:
             raise ConfigError(f"unit = {unit!r}: expected 'steps' or 'episodes'")
         self.teacher, self.seed, self.every, self.unit, self.n_envs = teacher, seed, every, unit, n_envs
         self.updates = 0
-        # A task may be handed out while the episode before it still runs: environments that reset themselves want that.
+        # A task may be handed out while the episode before it still runs: environments that reset themselves need that.
         self._n_open = 2 * n_envs
         self._n_queue = every if unit == "steps" else every + self._n_open
         self._key = jax.random.key(seed)
@@ -74,7 +74,7 @@ class Curriculum:
         first = self._proposed(k_pick, n_envs)
         self._fill(first, np.zeros(n_envs, np.float32), np.zeros(n_envs, np.int32))
         self._handed[:] = False
-        self._holders: dict[int, HostTask | Task] = {}  # row -> the very object that stands for it outside
+        self._holders: dict[int, HostTask | Task] = {}  # row -> the object that the caller holds for it
         self._row = 0  # the next one to hand out
 
     @property
@@ -118,7 +118,7 @@ class Curriculum:
             ret: return of the whole episode.
             length: its number of steps.
             success: whether it reached its goal.
-            advantage: mean advantage over its steps since the last update; PLR cannot do without.
+            advantage: mean advantage over its steps since the last update; PLR requires it.
             abs_advantage: mean absolute advantage; |advantage| if not given.
             finished: False for an episode that goes on beyond the next update.
         """
@@ -138,18 +138,16 @@ class Curriculum:
             advantage = 0.0
         advantage = self._finite("advantage", advantage, row)
         absolute = abs(advantage) if abs_advantage is None else self._finite("abs_advantage", abs_advantage, row)
-        e.ret[row], e.length[row], e.steps[row] = ret, length, length - self._earlier[row]
-        e.success[row], e.finished[row] = success, finished
-        e.gae[row] = advantage
-        e.abs_gae[row] = absolute
-        e.started[row] = self._earlier[row] == 0
+        e.ret[row], e.length[row], e.steps[row] = ret, length, length - earlier
+        e.success[row], e.started[row], e.finished[row] = success, earlier == 0, finished
+        e.gae[row], e.abs_gae[row] = advantage, absolute
 
     def withdraw(self, task: HostTask | Task) -> None:
-        """A task that was handed out and will not be played to its end."""
+        """Give up a task that was handed out: it will not be played to its end."""
         self._handed[self._find(task)] = False
 
     def replay(self, task: HostTask | Task) -> None:
-        """A task that is being played begins anew: what its first attempt brought so far is forgotten.
+        """Start a task over that is being played: what its first attempt brought so far is forgotten.
 
         For agents whose environments cannot be saved in the middle of an episode.
         """
@@ -241,7 +239,7 @@ class Curriculum:
         return int(candidates[0])
 
     def _finite(self, name: str, value: Any, row: int) -> float:
-        """NaN and infinity would be a diverged agent: better said here than found in the curriculum later."""
+        """Refuse NaN and infinity here, while their cause (an agent that has diverged) is in sight."""
         number = _plain(value)
         if isinstance(number, float) and not abs(number) <= LARGEST:  # NaN fails every comparison
             task = self._episodes.task
@@ -314,5 +312,5 @@ def _host(task: Task) -> Any:
 
 
 def _device(episodes: Episodes) -> Episodes:
-    """A copy: JAX on a CPU may go on using a NumPy array's memory, and ours is written to again."""
+    """A copy: JAX on a CPU may keep using a NumPy array's memory, and ours will be overwritten."""
     return jax.tree.map(lambda x: jnp.array(x, copy=True), episodes)

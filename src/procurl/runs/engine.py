@@ -51,7 +51,7 @@ class Engine:
         return self._programs.begin(self.keys, None, 0, self.world)
 
     def iterate(self, carry: Carry, t: int) -> tuple[Carry, Trace]:
-        """Iteration number t. The carry that goes in must not be used again."""
+        """Iteration t. The carry passed in gives up its memory: it must not be used again."""
         return self._programs.iterate(self.keys, carry, t, self.world)
 
     def evaluate(self, carry: Carry, t: int) -> Scores:
@@ -59,7 +59,7 @@ class Engine:
         return self.seeds.to_host(self._programs.score(self.keys, carry.student.params, t, self.world))
 
     def teacher_seconds(self, carry: Carry, repeats: int = 5) -> float:
-        """Time of one iteration's teacher calls, compiled alone, for all seeds: the fastest of a few."""
+        """How long one iteration's teacher calls take for all seeds, compiled alone: the fastest of a few runs."""
         return fastest(lambda: self._programs.only_teach(self.keys, carry, 0, self.world), repeats)
 
     def params(self, carry: Carry) -> Any:
@@ -71,15 +71,16 @@ class Engine:
         return named(self.seeds.to_host(carry))
 
     def restored(self, tensors: dict[str, np.ndarray], where: str) -> Carry:
-        """The inverse of `saved`; `where` they come from is named if they do not fit."""
+        """The inverse of `saved`. If the tensors do not fit, the error names `where` they come from."""
         begun = self._programs.begin.eval_shape(self.keys, None, 0, self.world)
         carry = self.seeds.put(arranged(tensors, self.seeds.shapes(begun), where))
-        # Before the first iteration, as in a new run: while there is nothing to save, a signal need not wait for it.
+        # Compile it before the first iteration, as in a new run: until there is something to save, a signal need not
+        # wait for the compiler.
         self._programs.score.compile(self.keys, carry.student.params, 0, self.world)
         return carry
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""
 
 
 class Programs(NamedTuple):
@@ -92,7 +93,7 @@ class Programs(NamedTuple):
 
 
 def _shaping(config: Config) -> Config:
-    """The config without what shapes no program: how often students are evaluated is the driver's affair."""
+    """The config as far as it shapes programs: how often students are evaluated is the business of `train`."""
     return replace(config, evaluate_every=1)
 
 

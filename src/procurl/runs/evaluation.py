@@ -40,7 +40,7 @@ def evaluate(
 ) -> Scores:
     """Play every task `episodes` times, all at once, until the last episode has ended.
 
-    `fresh_seeds`: every episode is a new instance of its task's context, where the setting plays it so.
+    `fresh_seeds`: every episode is a new instance of its task's context, for settings that are played like this.
     """
     require_32_bits()
     if not isinstance(tasks, Task):

@@ -1,8 +1,7 @@
 """Ctrl-C and SIGTERM without losing anything: the first one is a request that the loop reads between two iterations.
 
-The compiler is outside of Python, for half a minute where a machine is busy, and in the main thread it would hold up
-every signal. So it works in a thread, and whoever waits for it stops waiting on a request, as long as the run has
-nothing to save.
+While the compiler runs in the main thread, for half a minute on a busy machine, Python cannot answer a signal. So it
+runs in a thread of its own, and a request ends the wait for it, as long as the run has nothing to save.
 """
 
 from __future__ import annotations
@@ -27,12 +26,14 @@ class Interruptible:
 
     def __init__(self) -> None:
         self.requested = False
-        self.unsaved = False  # set by the loop once there is something to save, for which even the compiler is awaited
+        self.unsaved = (
+            False  # set by the loop once there is something to save: from then on it waits even for the compiler
+        )
         self._number = signal.SIGINT
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interruptible:
-        # Python delivers signals to the main thread only; elsewhere they are somebody else's business.
+        # Python delivers signals to the main thread only.
         if threading.current_thread() is threading.main_thread():
             self._previous = {number: signal.signal(number, self._request) for number in SIGNALS}
             self._outer, Interruptible.current = Interruptible.current, self
@@ -50,7 +51,7 @@ class Interruptible:
 
     @contextmanager
     def dispensable(self) -> Iterator[None]:
-        """For work that is given up on a request while its program is compiled; the loop then ends as always."""
+        """For work that a request abandons while its program is compiled; the loop then ends as usual."""
         self.unsaved, before = False, self.unsaved
         try:
             yield
@@ -108,7 +109,7 @@ def start_compiler(work: Callable[[], Any]) -> threading.Thread:
 
 
 def wait_for(compiler: threading.Thread) -> None:
-    """Until it is done, or a signal ends the run: then it is left behind."""
+    """Until the compiler is done, or a signal ends the run and leaves it behind."""
     listens = threading.current_thread() is threading.main_thread()
     while compiler.is_alive():
         asked = Interruptible.current if listens else None

@@ -40,7 +40,7 @@ class Progress:
     steps_per_second: float  # all seeds together, evaluation included, compilation not
     seconds_left: float
     teacher_share: float | None  # of an iteration's time; the teacher's functions compiled and timed alone
-    seeds: tuple[int, ...] = ()  # whose returns these are: some students of a run may still have to wait
+    seeds: tuple[int, ...] = ()  # of `ret`; an engine that trains seeds one by one shows one at a time
     training: Trace | None = None  # the latest iteration of each seed, NumPy with a leading axis of seeds
     failed: tuple[int, ...] = ()  # seeds that have stopped: their numbers are NaN
 
@@ -90,13 +90,13 @@ class Log:
         """Iterations up to the next evaluation, counted from the start of the run wherever it was cut."""
         every = self.config.evaluate_every
         if self.iterations % every == 0 and not self._is_evaluated:
-            return 0  # it was cut just before
+            return 0  # the run was cut just before it
         return min(every - self.iterations % every, self.n_iterations - self.iterations)
 
     def iterated(self, trace: Trace) -> None:
         self._on_device.append(trace)
         self.iterations += 1
-        if isinstance(trace.finite, np.ndarray):  # it is here already: look at it at once
+        if isinstance(trace.finite, np.ndarray):  # already on the host
             self._gather()
         if not self._compiled:
             jax.block_until_ready(trace)
@@ -204,7 +204,7 @@ class Log:
 
     def timed_teacher(self, seconds: float) -> None:
         self.teacher_seconds = seconds
-        self._lap()  # measuring is nobody's training time
+        self._lap()  # measuring is not training time
 
     def saved(self, seconds: float) -> None:
         self.saves += 1
@@ -216,7 +216,7 @@ class Log:
         iterations = sum(c.iterations for c in self.chunks)
         seconds = sum(c.seconds for c in self.chunks)
         evaluating = sum(c.evaluation_seconds for c in self.chunks)
-        if iterations == 0:  # nothing but the first iteration: compilation and all is the best estimate there is
+        if iterations == 0:  # only the first iteration so far: its time, compilation included, is the best estimate
             iterations, seconds = 1, seconds + self.compile_seconds
         rate = iterations / (seconds + evaluating)
         return Progress(
@@ -232,7 +232,7 @@ class Log:
         )
 
     def failure(self) -> NonFiniteError:
-        """Which seed broke first, where, and in what."""
+        """When no seed is left."""
         return error_of(self.failures.values(), self.teacher, len(self.seeds))
 
     def result(self, params: Any) -> Result:

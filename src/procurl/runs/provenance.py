@@ -140,7 +140,7 @@ def _fields(thing: Any) -> dict[str, Any]:
 
 
 def _teacher_fields(teacher: Any) -> dict[str, Any]:
-    """A strategy's fields; one that redraws its pool is that strategy, with one more."""
+    """A teacher's fields. One that redraws its pool is described as the strategy inside, with one more field."""
     from procurl.teachers.base import Redrawn
 
     if isinstance(teacher, Redrawn):

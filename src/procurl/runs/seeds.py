@@ -1,7 +1,7 @@
 """Seeds side by side: functions of one seed, compiled once for all of them and spread over the local devices.
 
-Seeds are a `vmap` axis within a device, on a CPU in blocks, and a `shard_map` axis over devices, and never talk to
-each other: a seed alone draws what it draws in company.
+Within a device, seeds are a `vmap` axis (in blocks on a CPU); across devices, a `shard_map` axis. They never exchange
+anything, so a seed draws the same numbers alone as in company.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Seeds:
         self.keys = self.put(jax.vmap(jax.random.key)(jnp.array(padded, jnp.uint32)))
 
     def put(self, tree: Any) -> Any:
-        """A tree from the host, onto the devices. A padding seed repeats the last one, and so does all it does."""
+        """Move a tree from the host to the devices, padded with copies of the last seed."""
         n_padded = -(-self.n // self.mesh.size) * self.mesh.size
 
         def padded(x: Any) -> Any:
@@ -48,11 +48,11 @@ class Seeds:
         return jax.device_put(tree, NamedSharding(self.mesh, SHARED))
 
     def to_host(self, tree: Any) -> Any:
-        """As NumPy arrays, padding seeds left out."""
+        """As NumPy arrays, without the padding."""
         return jax.tree.map(lambda x: np.asarray(raw(x))[: self.n], tree)
 
     def shapes(self, tree: Any) -> Any:
-        """Of all seeds, padding left out: shapes and types."""
+        """Shapes and types for all seeds, without the padding."""
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.n, *x.shape[1:]), x.dtype), tree)
 
 
@@ -82,12 +82,12 @@ def over_seeds(fn: Callable[..., Any], mesh: Mesh, donate: bool = False, blocks:
 
 
 def block_size(n: int) -> int:
-    """How many of a core's n seeds are worked on at a time: few, and none left over. In the order of their speed."""
-    return next(size for size in (4, 3, 2, 5, 7, n) if n % size == 0)
+    """How many of a core's n seeds are worked on at a time: a divisor of n."""
+    return next(size for size in (4, 3, 2, 5, 7, n) if n % size == 0)  # fastest first
 
 
 def fastest(run: Callable[[], Any], repeats: int) -> float:
-    """Seconds, of a few runs after a first one that compiles."""
+    """Seconds of the fastest of a few runs, after a first one that compiles."""
     seconds = []
     for _ in range(repeats + 1):
         started = time.perf_counter()

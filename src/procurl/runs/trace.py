@@ -1,6 +1,7 @@
-"""What an iteration leaves for the record, computed inside the compiled program, which keeps it small.
+"""The record of an iteration: means over its episodes, a few of the tasks, the place of the first NaN or infinity.
 
-A few numbers, a few of the tasks, and the place of the first NaN or infinity: a seed in which there is any has failed.
+It is computed inside the compiled program, so that little has to leave the device. A seed with NaN or infinity has
+failed.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from procurl.types import Episodes, Task, TaskSpace
 TASKS_KEPT = 16  # per iteration and seed: enough to draw a curriculum, small enough to keep for 256 seeds
 
 
-# What is watched for NaN and infinity. A gradient by the weights after the update; in a teacher's state, where infinity
-# has its uses (a weight of 0, say), NaN alone.
+# What is watched for NaN and infinity. A bad gradient is seen in the weights after the update. A teacher's state is
+# watched for NaN only: infinity has its uses there (the logarithm of a weight of 0, say).
 FINITE = ("reward", "observation", "value", "loss", "gradient", "teacher")
 
 
 class Place(NamedTuple):
-    """Where the first number that is none was met, in the order in which the steps were played."""
+    """Where the first non-finite number appeared, in the order in which the steps were played."""
 
     step: Array  # i32  -1: in no step
     environment: Array  # i32  which of the N copies, -1 likewise
-    task: Task  # of that step; the first outside the space, if there is such a one
+    task: Task  # of that step, or the first task outside the space, if there is one
     obs: Array  # f32[o]
     action: Array
     reward: Array  # f32
@@ -47,7 +48,7 @@ class Trace(NamedTuple):
     losses: dict[str, Array]  # f32 each, by name
     finite: Array  # bool[6]  see FINITE
     inside: Array  # bool  all contexts that began lie in the space
-    place: Place | None  # for the host alone, who keeps it if the seed has failed here
+    place: Place | None  # for the diagnosis of a failure; not kept in the log
 
 
 class Played(Protocol):
@@ -62,7 +63,7 @@ class Played(Protocol):
     @property
     def value(self) -> Any: ...  # f32[T, N]
     @property
-    def slot(self) -> Any: ...  # i32[T, N]  whose step it was: a place in `Episodes`, -1 if that is not known
+    def slot(self) -> Any: ...  # i32[T, N]  the step's episode: its place in `Episodes`, -1 if that is not known
 
 
 def traced(
@@ -134,7 +135,7 @@ def _all(test: Callable[[Array], Array], tree: Any) -> Array:
 
 
 def _first_bad(episodes: Episodes, played: Played, astray: Array) -> Place:
-    """Advantages are not asked: they run backwards in time, so that one bad reward spoils every step before it."""
+    """Advantages are left out: computed backwards in time, they spread one bad reward over every step before it."""
     sound = jnp.isfinite(played.reward) & jnp.isfinite(played.value) & jnp.all(jnp.isfinite(played.obs), axis=-1)
     bad = ~sound.ravel()  # bool[T * N]
     first = jnp.argmax(bad)

@@ -1,5 +1,5 @@
-"""`procurl.train` repeats the loop for all seeds at once (see `engine.py`), and comes back to Python in between to
-log, to evaluate, to save and to listen for Ctrl-C.
+"""`procurl.train` repeats Algorithm 1 for all seeds at once (see `engine.py`). Between iterations it logs, evaluates,
+saves and listens for Ctrl-C.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def train(
         workers: processes that play an environment outside of JAX (the Bipedal Walker); by default one per core. How
             many there are does not change the result.
 
-    NaN or infinity stops the seed that it is in, alone: its curves and evaluations are NaN from there on, and
-    `result.failures` and `out/failures/` say where it was. With no seed left, NonFiniteError is raised.
+    NaN or infinity stops the seed in which it appears, and no other: its curves and evaluations are NaN from there on,
+    and `result.failures` and `out/failures/` say where it was. With no seed left, NonFiniteError is raised.
 
     Ctrl-C ends the current iteration, saves to `out` what was done, and then raises KeyboardInterrupt; SIGTERM does the
     same and raises SystemExit. Before the first iteration there is nothing to save, and both are raised at once, even
@@ -113,7 +113,7 @@ def train(
 
 
 class AnyEngine(Protocol):
-    """What `train` asks for: begin -> iterate, iterate, ... with the rest at any time. A carry is the engine's own."""
+    """What `train` asks of an engine, whose carry is its own affair: begin -> iterate, ... and the rest at any time."""
 
     def begin(self) -> Any: ...
     def iterate(self, carry: Any, t: int) -> tuple[Any, Trace]: ...
@@ -139,7 +139,7 @@ def engine_for(
 
 
 def require_engine(env: Env | HostEnv, config: Config, workers: int | None) -> None:
-    """What an engine would refuse, before anything is written."""
+    """Refuse what no engine can run, before anything is written."""
     if workers is not None:
         numbers.whole("workers", workers, 1)
     if isinstance(env, HostEnv):

@@ -19,7 +19,7 @@ LOG_2PI = 1.8378770664093453
 
 
 class Heads(NamedTuple):
-    """What the network says of a batch of observations."""
+    """The network's output for a batch of observations."""
 
     action: Array  # f32[..., a]  mean of a normal, or logits
     value: Array  # f32[...]
@@ -28,7 +28,7 @@ class Heads(NamedTuple):
 def init_params(
     key: Array, obs_size: int, action: Continuous | Discrete, shared: tuple[int, ...], separate: tuple[int, ...]
 ) -> Params:
-    """Weights and biases uniform in +-1/sqrt(fan_in), as the paper's code has them; log-std 0."""
+    """Weights and biases uniform in +-1/sqrt(fan_in), as in the paper's code; log-std 0."""
     k_shared, k_policy, k_value = jax.random.split(key, 3)
     trunk = shared[-1] if shared else obs_size
     params: Params = {

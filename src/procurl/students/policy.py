@@ -27,7 +27,7 @@ def _layers(flat: dict[str, np.ndarray], part: str) -> list[dict[str, np.ndarray
 
 
 def actors(flat: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-    """The policy's layers of SAC students; none of another kind of student."""
+    """The layers of a SAC student's policy; an empty list for another kind of student."""
     return _layers(flat, "actor")
 
 

@@ -29,7 +29,7 @@ Layers = list[dict[str, Any]]  # of JAX's or NumPy's arrays
 
 
 class ReturnModel(NamedTuple):
-    """What a fit has found, as a tree of arrays: `value` works on NumPy's and inside of JAX's compiled functions."""
+    """What a fit has found, as a tree of arrays: `value` works with NumPy's and inside compiled functions."""
 
     layers: Layers
     centre: Any  # f32[d]  of the contexts
@@ -37,7 +37,7 @@ class ReturnModel(NamedTuple):
     unknown: Any  # f32[]  the value of every task before the first fit
     unit: Any  # f32[]  scales the returns, which count from `offset`
     offset: Any
-    known: Any  # f32[]  1: there has been a fit, 0: none
+    known: Any  # f32[]  1 once there has been a fit, 0 before
 
     def value(self, tasks: Task) -> Any:
         """f32[n]: a teacher may take it for the student's critic."""
@@ -53,7 +53,7 @@ class ReturnRegressor:
     """V(context): predicted return; before the first fit the smallest return everywhere, so that no task stands out.
 
     A fit starts from new weights, splits the episodes since the last fit 80 to 20, minimises the squared error by Adam
-    and keeps the weights of the epoch that was best on the fifth it did not see.
+    and keeps the weights of the epoch that was best on the held-out fifth.
 
     Args:
         space: of the contexts; its bounds and value range scale inputs and outputs.

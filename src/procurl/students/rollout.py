@@ -1,7 +1,7 @@
-"""The student plays: N environments advance T steps, and whoever ends an episode takes the next task.
+"""The student plays: N environments advance T steps, and each that ends an episode takes the next task.
 
-The queue of N * T proposals can never run dry, since no episode is shorter than a step. What was played
-comes back twice: as transitions for the student (`Rollout`) and as episodes for the teacher (`Episodes`).
+The queue of N * T proposals can never run dry, since no episode is shorter than a step. What was played is returned
+twice: as transitions for the student (`Rollout`) and as episodes for the teacher (`Episodes`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Rollout(NamedTuple):
     action: Array  # f32[T, N, a] or i32[T, N]
     value: Array  # f32[T, N]  the critic's estimates when the step was played
     advantage: Array  # f32[T, N]
-    reward: Array  # f32[T, N]  a cut episode's last one includes what was still expected
-    slot: Array  # i32[T, N]  whose step it was: a place in `Episodes`
+    reward: Array  # f32[T, N]  a truncated episode's last one includes the value of what was cut off
+    slot: Array  # i32[T, N]  the step's episode: its place in `Episodes`
 
 
 def begin(env: Env, task: Task) -> Envs:
@@ -76,7 +76,7 @@ def play(
     values = nets.value(params, all_obs)  # f32[T, N]  one large product is cheaper than T small ones
     next_values = jnp.concatenate([values[1:], nets.value(params, obs)[None]])
     reward = outcome.reward
-    if env.truncates:  # a cut episode is worth what the critic expects of its last observation
+    if env.truncates:  # a truncated episode also earns what the critic expects after its last observation
         cut = outcome.truncated & ~outcome.terminated
         reward = reward + config.gamma * jnp.where(cut, nets.value(params, outcome.obs), 0.0)
     done = outcome.terminated | outcome.truncated

@@ -1,8 +1,8 @@
 """The student learns: Soft Actor-Critic, update for update what Stable-Baselines3 does.
 
 Two critics Q(s, a) with slow copies as targets, and a policy that is a normal squashed by tanh, so that actions lie in
-[-1, 1]; scaling them to an environment's bounds is the caller's. Everything here is a pure function of explicit state;
-transitions come from `replay.py`. The tests hold it against Stable-Baselines3.
+[-1, 1]; scaling them to an environment's bounds is left to the caller. Everything here is a pure function of explicit
+state; transitions come from `replay.py`. The tests hold it against Stable-Baselines3.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Layers = list[dict[str, Array]]
 
 
 class Networks(NamedTuple):
-    """What it takes to act and to judge."""
+    """The policy and its critics."""
 
     actor: Layers  # o -> 2 a: mean and log-std
     critics: tuple[Layers, Layers]  # o + a -> 1, each
@@ -50,7 +50,7 @@ class Losses(NamedTuple):
 
 
 def init(key: Array, obs_size: int, action_size: int, config: SAC) -> Student:
-    """Weights and biases uniform in +-1/sqrt(fan_in), as torch has them."""
+    """Weights and biases uniform in +-1/sqrt(fan_in), as in torch."""
     k_actor, k_first, k_second = jax.random.split(key, 3)
     actor = nets.init_layers(k_actor, (obs_size, *config.hidden, 2 * action_size))
     critic_widths = (obs_size + action_size, *config.hidden, 1)
@@ -64,7 +64,7 @@ def init(key: Array, obs_size: int, action_size: int, config: SAC) -> Student:
 
 @jit
 def act(networks: Networks, obs: Array, key: Array | None = None) -> Array:
-    """Actions in [-1, 1], f32[..., a]: random ones by a key, without one the most likely, tanh(mean)."""
+    """Actions in [-1, 1], f32[..., a]: random with a key, the most likely ones, tanh(mean), without."""
     mean, log_std = _policy(networks.actor, obs)
     if key is None:
         return jnp.tanh(mean)
@@ -73,7 +73,7 @@ def act(networks: Networks, obs: Array, key: Array | None = None) -> Array:
 
 @jit
 def value(networks: Networks, obs: Array) -> Array:
-    """V(s) = min(Q1, Q2)(s, tanh(mean(s))), f32[...]: discounted, and with the entropy that was earned on the way."""
+    """V(s) = min(Q1, Q2)(s, tanh(mean(s))), f32[...]: discounted, entropy bonus included."""
     return _smaller_q(networks.critics, obs, jnp.tanh(_policy(networks.actor, obs)[0]))
 
 

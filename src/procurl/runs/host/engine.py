@@ -3,10 +3,10 @@
 A SAC student learns on JAX's devices, all seeds side by side as in `Engine`; worker processes play. The student
 does not see the context, so the teacher's values come from returns (`ReturnRegressor`, one per seed).
 
-All randomness of a seed's iteration t is a function of (seed, t), and an episode is a function of its task and actions:
-so a checkpoint holds the actions of the running episodes, and whoever goes on from it plays them again.
+An episode is a function of its task and actions. So a checkpoint holds the actions of the running episodes, and a
+resumed run plays them again.
 
-A seed that has failed (see `log.py`) rests: its members are not played any more, since an environment outside of JAX
+A seed that has failed (see `diagnosis.py`) rests: its members are no longer played, since an environment outside of JAX
 may do anything with a NaN.
 """
 
@@ -38,7 +38,7 @@ from procurl.types import Continuous, HostEnv, Task, Teacher
 
 
 class HostCarry(NamedTuple):
-    """All that lives from one iteration to the next. The members themselves stand where `running` says."""
+    """All that lives from one iteration to the next. The environments, in the workers, stand where `running` says."""
 
     teacher: Any
     learner: Learner
@@ -83,7 +83,7 @@ class HostEngine:
         return HostCarry(teacher, learner, running, self._regressors(), alive)
 
     def iterate(self, carry: HostCarry, t: int) -> tuple[HostCarry, Trace]:
-        """Iteration number t. The carry that goes in must not be used again."""
+        """Iteration t. The carry passed in must not be used again."""
         keys, (teacher, learner, running, values, alive) = self.seeds.keys, carry
         tasks = self.seeds.to_host(self._program.propose(keys, teacher, t, self.world))  # 1. the teacher picks
         running, steps, episodes = self._play(learner, running, tasks, t, alive)  # 2. the student plays
@@ -116,7 +116,9 @@ class HostEngine:
             rows[k, : len(p.rows)] = p.rows
             slot[k, : sum(p.steps)] = np.repeat(places_of(p, k % n, n), p.steps)
         episodes = _stacked([episodes_of(running, tasks, played[s * n : (s + 1) * n], s) for s in range(self.seeds.n)])
-        episodes.started[...] |= alive[:, None] & astray  # nobody can play these: they are told as if they had begun
+        episodes.started[...] |= (
+            alive[:, None] & astray
+        )  # not playable: marked as started, so that the trace reports them
         steps = AllSteps(rows.reshape(self.seeds.n, self.sac.n_steps, -1), slot.reshape(self.seeds.n, -1))
         return self._advanced(running, played, tasks), steps, episodes
 
@@ -143,10 +145,10 @@ class HostEngine:
         return Running(task, ret, length, running.actions)
 
     def _value_returns(self, values: tuple[ReturnRegressor, ...], episodes: Any, alive: Any, steps: int) -> Any:
-        """The regressors hear of the returns, and are fitted when it is time.
+        """Record the returns in the regressors, and fit those that are due.
 
-        An episode's `gae` is its return minus the value that its task had before: PLR's score here. Unknown (NaN) while
-        it runs, and as long as nothing has been fitted.
+        An episode's `gae` is its return minus the value that its task had before: PLR's score here. It is NaN while the
+        episode runs, and until the first fit.
         """
         for s, value in enumerate(values):
             ended = np.flatnonzero(episodes.finished[s])
@@ -181,7 +183,7 @@ class HostEngine:
         return Scores(*map(of_all, scores))
 
     def teacher_seconds(self, carry: HostCarry, repeats: int = 5) -> float:
-        """Time of one iteration's teacher calls, compiled alone, for all seeds: the fastest of a few."""
+        """How long one iteration's teacher calls take for all seeds, compiled alone: the fastest of a few runs."""
         keys, models = self.seeds.keys, self.seeds.put(_stacked([v.model for v in carry.values]))
         return fastest(lambda: self._program.only_teach(keys, (carry.teacher, models), 0, self.world), repeats)
 
@@ -194,7 +196,7 @@ class HostEngine:
     # --- checkpoints ---
 
     def saved(self, carry: HostCarry) -> dict[str, np.ndarray]:
-        """The buffer as far as it is filled, the actions as far as there are any."""
+        """All that a checkpoint needs: of buffer and actions, only the parts in use."""
         state = {"teacher": carry.teacher, "learner": carry.learner, "running": carry.running, "alive": carry.alive}
         host = self.seeds.to_host(state)
         buffer, running = host["learner"].buffer, host["running"]
@@ -204,11 +206,11 @@ class HostEngine:
         return named({**host, "values": [v.state_dict() for v in carry.values]})
 
     def restored(self, tensors: dict[str, np.ndarray], where: str) -> HostCarry:
-        """The inverse of `saved`; the members play their running episodes up to where they stood."""
+        """The inverse of `saved`; the members replay their running episodes up to where they stood."""
         begun = self._program.begin.eval_shape(self.seeds.keys, None, 0, self.world)
         teacher, learner, tasks = self.seeds.shapes(begun)
         s, n, a = self.seeds.n, self.sac.n_envs, self.env.action.size
-        tensors = {"alive": np.ones(s, bool), **tensors}  # an earlier version ended the run with the first that failed
+        tensors = {"alive": np.ones(s, bool), **tensors}  # an earlier version ended a run with its first failed seed
         filled = _filled(tensors.get("learner.buffer.added", np.zeros(1)), self.sac)
         longest = int(tensors.get("running.length", np.zeros(1)).max())
         buffer = learner.buffer
@@ -243,7 +245,7 @@ class HostEngine:
         self.workers.close()
 
     def _send_to_start(self, running: Running, alive: Any) -> None:
-        """The members, to where `running` says. Those that rest begin some task, which they will never play."""
+        """Bring the members to where `running` says. Those that rest begin an arbitrary task, which they never play."""
         tasks = [task for s in range(self.seeds.n) for task in host_tasks(running.task, s, slice(None))]
         lengths, actions = running.length.ravel(), running.actions.reshape(-1, *running.actions.shape[2:])
         taken = [actions[:n] for actions, n in zip(actions, lengths, strict=True)]
@@ -259,7 +261,7 @@ class HostEngine:
 
 
 def apart(tree: Any, n_seeds: int) -> list[Any]:
-    """The trees of single seeds out of one with an axis for them."""
+    """One tree per seed, out of a tree with a leading axis of seeds."""
     return [of_seed(tree, s) for s in range(n_seeds)]
 
 

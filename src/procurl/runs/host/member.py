@@ -1,7 +1,7 @@
 """One environment on the host, played by a SAC student in plain NumPy. Knows no JAX: worker processes stay light.
 
-What happens is a function of the tasks, the weights and the generator alone, and each environment is played by itself:
-how many processes share the work changes nothing.
+What happens depends on the tasks, the weights and the generator alone, and each environment is played by itself: how
+many processes share the work changes nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Member:
         self.ret, self.length = 0.0, 0
 
     def begin(self, task: HostTask, actions: Sequence[Floats] = ()) -> None:
-        """A new episode, advanced by actions that were taken before: so is a running one brought back."""
+        """Start an episode and repeat the actions already taken in it: this is how a running one is restored."""
         options = {"context": task.context, "task_seed": task.seed, "task_row": task.row}
         self.obs, _ = self.env.reset(options=options)
         self.ret, self.length = 0.0, 0
@@ -60,8 +60,8 @@ class Member:
     def play(self, actor: Actor, tasks: Sequence[HostTask], n: int, key: Sequence[int], at_random: bool) -> Steps:
         """n steps; whenever an episode ends, the next of the tasks begins. `key` seeds the actions' noise.
 
-        A reward or observation that is no number ends it there: nobody knows what an environment does with actions that
-        come of it. The rows that are left stay 0.
+        A non-finite reward or observation ends it there: nobody knows what an environment does with the actions that
+        would follow. The remaining rows stay 0.
         """
         rng, o, a = np.random.default_rng(key), len(self.obs), len(self._half)
         noise = (rng.uniform(-1, 1, (n, a)) if at_random else rng.standard_normal((n, a))).astype(np.float32)
@@ -83,7 +83,7 @@ class Member:
         return played
 
     def episode(self, actor: Actor, task: HostTask) -> Score:
-        """A whole episode with the most likely actions; its return is NaN if it meets an observation that is."""
+        """A whole episode with the most likely actions; a non-finite observation ends it, with NaN as its return."""
         self.begin(task)
         ended = False
         while not ended:
@@ -108,7 +108,7 @@ class Member:
 
 
 def sampled(actor: Actor, obs: Floats, noise: Floats) -> Floats:
-    """tanh(mean + std noise), as `sac.act` has it."""
+    """tanh(mean + std noise), as in `sac.act`."""
     mean, log_std = np.split(_head(actor, obs), 2)
     return np.tanh(mean + np.exp(np.clip(log_std, *LOG_STD)) * noise)
 

@@ -24,7 +24,7 @@ from procurl.types import Task
 
 
 class Learner(NamedTuple):
-    """What learns, on the devices; leading axis seeds."""
+    """What learns, on the devices, with a leading axis of seeds."""
 
     student: sac.Student
     buffer: Replay
@@ -84,7 +84,7 @@ def program_for(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> H
 
 
 class _Seen(NamedTuple):
-    """See `Played`. The observation is that before and that after the step, one behind the other."""
+    """What `traced` reads (see `Played`). `obs` joins the observations before and after the step."""
 
     obs: Array
     action: Array

@@ -25,7 +25,7 @@ class AllSteps(NamedTuple):
     """An iteration of all members, one after the other within each seed. T * N steps."""
 
     rows: Any  # f32[S, T * N, 2 o + a + 2]  see students/transitions.py
-    slot: Any  # i32[S, T * N]  whose step it was: a place in `Episodes`, -1: it was not played
+    slot: Any  # i32[S, T * N]  the step's episode: its place in `Episodes`, -1 if the step was not played
 
 
 def host_tasks(tasks: Any, s: int, places: slice) -> list[HostTask]:
@@ -56,7 +56,7 @@ def episodes_of(running: Running, tasks: Any, played: list[Steps], s: int) -> An
 
 
 def places_of(steps: Steps, i: int, n: int) -> list[int]:
-    """Of member i's episodes in `Episodes`: the one that was running, then those of the queue."""
+    """Where member i's episodes stand in `Episodes`: the one that was running, then those from the queue."""
     return [i, *range(n + i, n + i + n * (len(steps.ret) - 1), n)]
 
 

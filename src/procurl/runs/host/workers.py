@@ -1,7 +1,7 @@
 """Worker processes that play environments, and what happens when one dies.
 
 A member lives in one worker for the whole run. The main process tells all workers what to do and then collects the
-answers in order, so that results do not depend on who is fast.
+answers in order, so that results do not depend on which worker is fastest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Workers:
     def __init__(self, make: Callable[[], Any], n_members: int, n_workers: int) -> None:
         if n_workers < 1:
             raise ConfigError(f"workers = {n_workers}: expected at least 1")
-        # Neighbours share a worker: they are of one seed, and one policy has to be sent for them.
+        # Neighbours share a worker: they belong to one seed as a rule, and one policy serves them all.
         cuts = [i * n_members // n_workers for i in range(n_workers + 1)]
         self._members = [range(a, b) for a, b in itertools.pairwise(cuts)]
         self._connections: list[Connection] = []
@@ -54,7 +54,7 @@ class Workers:
         return self._all("play", jobs, actors)
 
     def episodes(self, actors: Sequence[Actor], jobs: Sequence[tuple[int, HostTask]]) -> list[Score]:
-        """Whole episodes, apart from the members' own: (number of an actor, task) -> score. Who is free takes one."""
+        """Whole episodes beside those of the members: (number of an actor, task) -> score. A free worker takes one."""
         for i in range(len(self._connections)):
             self._send(i, ("actors", list(actors)))
         scores: list[Any] = [None] * len(jobs)

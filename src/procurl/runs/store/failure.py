@@ -5,7 +5,7 @@
         place.npz       task, observation, action, reward and value at that place, and the losses of the iteration
         manifest.json   format version and SHA-256 of each
 
-`log.py` finds failures; here they are described, written and read. Nothing here needs JAX.
+`diagnosis.py` finds failures; here they are described, written and read. Nothing here needs JAX.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Failure:
     seed: int
     iteration: int  # the first whose numbers do not count
     n_steps: int  # environment steps of one iteration
-    what: str  # a name of record.FINITE, "context" or "evaluation"
+    what: str  # a name of trace.FINITE, "context" or "evaluation"
     step: int  # within the iteration, -1 where it is no matter of a single step
     environment: int  # which copy, -1 likewise
     place: dict[str, np.ndarray]  # what was there, by name
