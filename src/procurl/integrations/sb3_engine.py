@@ -11,7 +11,7 @@ import dataclasses
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -36,7 +36,7 @@ from procurl.runs.curriculum import Curriculum
 from procurl.runs.evaluation import evaluate
 from procurl.runs.store.join import joined
 from procurl.runs.store.result import Result, load_result, reserve
-from procurl.runs.trace import Trace, traced
+from procurl.runs.trace import Played, Trace, traced
 from procurl.students.nets import Params
 from procurl.students.ppo import Losses
 from procurl.types import Env, Task, Teacher
@@ -148,7 +148,7 @@ class _Recorder(CurriculumCallback):
 
     def _observe(self) -> None:
         buffer = self.model.rollout_buffer  # type: ignore[attr-defined]
-        played = _Played(
+        played = Played(
             buffer.observations.copy(), buffer.actions.copy(), buffer.rewards.copy(), buffer.values.copy(),
             slot=np.full(buffer.values.shape, -1, np.int32),
         )  # fmt: skip
@@ -177,16 +177,6 @@ class _Recorder(CurriculumCallback):
 
 
 LOSSES = ("policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl")
-
-
-class _Played(NamedTuple):
-    """What `traced` looks at in a rollout."""
-
-    obs: NDArray[np.float32]
-    action: NDArray[Any]
-    reward: NDArray[np.float32]
-    value: NDArray[np.float32]
-    slot: NDArray[np.int32]
 
 
 class _SettingValue(CriticValue):

@@ -7,13 +7,14 @@ failed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from procurl.students.rollout import Rollout
 from procurl.types import Episodes, Task, TaskSpace
 
 TASKS_KEPT = 16  # per iteration and seed: enough to draw a curriculum, small enough to keep for 256 seeds
@@ -51,32 +52,22 @@ class Trace(NamedTuple):
     place: Place | None  # for the diagnosis of a failure; not kept in the log
 
 
-class Played(Protocol):
-    """What is watched of a student's T steps in N environments."""
+class Played(NamedTuple):
+    """What is watched of a student's T steps in N environments; a `Rollout` has it all."""
 
-    @property
-    def obs(self) -> Any: ...  # f32[T, N, o]
-    @property
-    def action(self) -> Any: ...  # [T, N, ...]
-    @property
-    def reward(self) -> Any: ...  # f32[T, N]
-    @property
-    def value(self) -> Any: ...  # f32[T, N]
-    @property
-    def slot(self) -> Any: ...  # i32[T, N]  the step's episode: its place in `Episodes`, -1 if that is not known
+    obs: Any  # f32[T, N, o]
+    action: Any  # [T, N, ...]
+    reward: Any  # f32[T, N]
+    value: Any  # f32[T, N]
+    slot: Any  # i32[T, N]  the step's episode: its place in `Episodes`, -1 if that is not known
 
 
 def traced(
-    space: TaskSpace, episodes: Episodes, played: Played, losses: Any, weights: Any = (), teacher: Any = ()
+    space: TaskSpace, episodes: Episodes, played: Played | Rollout, losses: Any, weights: Any = (), teacher: Any = ()
 ) -> Trace:
     """`losses`: a named tuple of numbers. `weights`, `teacher`: of student and teacher, after the iteration."""
     n = episodes.started.shape[0]
     kept = jnp.nonzero(episodes.started, size=TASKS_KEPT, fill_value=n)[0]
-    task = Task(
-        episodes.task.context.at[kept].get(mode="fill", fill_value=jnp.nan),
-        episodes.task.seed.at[kept].get(mode="fill", fill_value=-1),
-        episodes.task.row.at[kept].get(mode="fill", fill_value=-1),
-    )
 
     def mean_finished(x: Array) -> Array:
         return jnp.sum(jnp.where(episodes.finished, x, 0.0)) / jnp.sum(episodes.finished)
@@ -86,7 +77,7 @@ def traced(
     loss_sum = sum(jax.tree.leaves(losses), jnp.float32(0.0))
     finite = ((episodes.ret, played.reward), played.obs, played.value, loss_sum, weights)
     return Trace(
-        task=task,
+        task=_tasks_at(episodes.task, kept),
         started=jnp.sum(episodes.started),
         finished=jnp.sum(episodes.finished),
         train_return=mean_finished(episodes.ret),
@@ -134,7 +125,7 @@ def _all(test: Callable[[Array], Array], tree: Any) -> Array:
     return jnp.stack([jnp.bool_(True), *(jnp.all(test(x)) for x in leaves)]).all()
 
 
-def _first_bad(episodes: Episodes, played: Played, astray: Array) -> Place:
+def _first_bad(episodes: Episodes, played: Played | Rollout, astray: Array) -> Place:
     """Advantages are left out: computed backwards in time, they spread one bad reward over every step before it."""
     sound = jnp.isfinite(played.reward) & jnp.isfinite(played.value) & jnp.all(jnp.isfinite(played.obs), axis=-1)
     bad = ~sound.ravel()  # bool[T * N]
@@ -146,13 +137,15 @@ def _first_bad(episodes: Episodes, played: Played, astray: Array) -> Place:
     return Place(
         step=jnp.where(bad[first], step, -1),
         environment=jnp.where(bad[first], environment, -1),
-        task=Task(
-            episodes.task.context.at[slot].get(mode="fill", fill_value=jnp.nan),
-            episodes.task.seed.at[slot].get(mode="fill", fill_value=-1),
-            episodes.task.row.at[slot].get(mode="fill", fill_value=-1),
-        ),
+        task=_tasks_at(episodes.task, slot),
         obs=played.obs[step, environment],
         action=played.action[step, environment],
         reward=played.reward[step, environment],
         value=played.value[step, environment],
     )
+
+
+def _tasks_at(tasks: Task, places: Array) -> Task:
+    """Some of the tasks; NaN and -1 beyond the end."""
+    fills = (jnp.nan, -1, -1)
+    return Task(*(x.at[places].get(mode="fill", fill_value=fill) for x, fill in zip(tasks, fills, strict=True)))

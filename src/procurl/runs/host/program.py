@@ -16,7 +16,7 @@ from procurl.loop import begin_keys, iteration_keys
 from procurl.programs import Program
 from procurl.runs.engine import teach_once
 from procurl.runs.seeds import over_seeds
-from procurl.runs.trace import traced
+from procurl.runs.trace import Played, traced
 from procurl.students import replay, sac
 from procurl.students.replay import Replay
 from procurl.students.transitions import as_transitions
@@ -83,18 +83,9 @@ def program_for(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> H
     return HostProgram(compiled(begin), compiled(propose), compiled(learn, True), compiled(watch), compiled(only_teach))
 
 
-class _Seen(NamedTuple):
-    """What `traced` reads (see `Played`). `obs` joins the observations before and after the step."""
-
-    obs: Array
-    action: Array
-    reward: Array
-    value: Array
-    slot: Array
-
-
-def _seen(rows: Array, slot: Array, values: Array, obs_size: int, n_envs: int) -> _Seen:
+def _seen(rows: Array, slot: Array, values: Array, obs_size: int, n_envs: int) -> Played:
+    """The steps for `traced`; `obs` joins the observations before and after a step."""
     rows, slot = (jnp.swapaxes(x.reshape(n_envs, -1, *x.shape[1:]), 0, 1) for x in (rows, slot))  # [T, N, ...]
     step = as_transitions(rows, obs_size)
     obs = jnp.concatenate([step.obs, step.next_obs], axis=-1)
-    return _Seen(obs, step.action, step.reward, jnp.where(slot < 0, 0.0, values[slot]), slot)
+    return Played(obs, step.action, step.reward, jnp.where(slot < 0, 0.0, values[slot]), slot)
