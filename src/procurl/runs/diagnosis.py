@@ -34,19 +34,14 @@ def failure_in_trace(trace: Trace, s: int, seed: int, iteration: int, n_steps: i
         what = next(k for k in ("observation", "value", "reward") if not np.isfinite(place[k]).all())
     else:
         what = next(name for name, ok in zip(FINITE, trace.finite[s], strict=True) if not ok)
-    return Failure(seed, iteration, n_steps, what, step, environment, _arrays(place))
+    return Failure(seed, iteration, n_steps, what, step, environment, {k: np.asarray(v) for k, v in place.items()})
 
 
 def failure_in_evaluation(scores: Scores, s: int, held_out: Task, seed: int, iteration: int, n_steps: int) -> Failure:
     """The first held-out task whose return is not finite."""
     k = int(np.argmin(np.isfinite(scores.ret[s])))
-    place = {f"task_{name}": np.asarray(x)[k] for name, x in held_out._asdict().items()}
-    place["return"] = scores.ret[s, k]
-    return Failure(seed, iteration, n_steps, "evaluation", -1, -1, _arrays(place))
-
-
-def _arrays(place: dict[str, Any]) -> dict[str, np.ndarray]:
-    return {name: np.asarray(x) for name, x in place.items()}
+    place = {**{f"task_{name}": x[k] for name, x in held_out._asdict().items()}, "return": scores.ret[s, k]}
+    return Failure(seed, iteration, n_steps, "evaluation", -1, -1, {k: np.asarray(v) for k, v in place.items()})
 
 
 def error_of(failures: Iterable[Failure], teacher: Teacher, n_seeds: int) -> NonFiniteError:

@@ -34,9 +34,8 @@ class Engine:
         self.keys = self.seeds.keys
         # Environment, teacher and pool travel as arguments: as constants they would be compiled in.
         self.world = self.seeds.share((env, teacher))
-        self._programs = Programs(
-            *map(CompiledInThread, _programs(_shaping(config), self.seeds.mesh, kind(self.world)))
-        )
+        shaping = replace(config, evaluate_every=1)  # how often students are evaluated shapes no program
+        self._programs = Programs(*map(CompiledInThread, _programs(shaping, self.seeds.mesh, kind(self.world))))
         self._prepare_iteration()
 
     def _prepare_iteration(self) -> None:
@@ -90,11 +89,6 @@ class Programs(NamedTuple):
     iterate: Any  # (...) -> (Carry, Trace)
     score: Any  # (...) -> Scores
     only_teach: Any
-
-
-def _shaping(config: Config) -> Config:
-    """The config as far as it shapes programs: how often students are evaluated is the business of `train`."""
-    return replace(config, evaluate_every=1)
 
 
 @lru_cache(maxsize=8)

@@ -6,6 +6,7 @@ special. Every product is a full float32 one: on a GPU the default (TF32) change
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -93,14 +94,9 @@ def init_layers(key: Array, widths: tuple[int, ...]) -> list[dict[str, Array]]:
     """Linear layers between these widths."""
     layers = []
     for k, n_in, n_out in zip(jax.random.split(key, len(widths)), widths[:-1], widths[1:], strict=False):
-        bound = n_in**-0.5
         k_weight, k_bias = jax.random.split(k)
-        layers.append(
-            {
-                "w": jax.random.uniform(k_weight, (n_in, n_out), minval=-bound, maxval=bound),
-                "b": jax.random.uniform(k_bias, (n_out,), minval=-bound, maxval=bound),
-            }
-        )
+        draw = partial(jax.random.uniform, minval=-(n_in**-0.5), maxval=n_in**-0.5)
+        layers.append({"w": draw(k_weight, (n_in, n_out)), "b": draw(k_bias, (n_out,))})
     return layers
 
 

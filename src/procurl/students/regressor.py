@@ -184,13 +184,13 @@ def _on_host(layers: Layers) -> Layers:
 def _batches(x: NDArray[np.float32], y: NDArray[np.float32], size: int) -> tuple[Array, Array, Array]:
     """(x, y, weight) in minibatches; the number of them is a power of two, so that few programs are compiled."""
     n_batches = 1 << (-(-len(y) // size) - 1).bit_length()
-    n = n_batches * size
-    weight = np.zeros(n, np.float32)
-    weight[: len(y)] = 1.0
-    wide_x, wide_y = np.zeros((n, x.shape[1]), np.float32), np.zeros(n, np.float32)
-    wide_x[: len(y)], wide_y[: len(y)] = x, y
-    shaped = (wide_x.reshape(n_batches, size, -1), wide_y.reshape(n_batches, size), weight.reshape(n_batches, size))
-    return tuple(jnp.asarray(a) for a in shaped)  # type: ignore[return-value]
+
+    def padded(a: NDArray[np.float32]) -> Array:
+        wide = np.zeros((n_batches * size, *a.shape[1:]), np.float32)
+        wide[: len(a)] = a
+        return jnp.asarray(wide.reshape(n_batches, size, *a.shape[1:]))
+
+    return padded(x), padded(y), padded(np.ones(len(y), np.float32))
 
 
 @partial(jit, static_argnames="epochs")
