@@ -257,9 +257,8 @@ class WandbState:
         self.position = position
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            partial = self._path.with_suffix(".partial")
-            partial.write_text(json.dumps({"id": self.run_id, "position": position, "run": self._told}))
-            os.replace(partial, self._path)
+            state = {"id": self.run_id, "position": position, "run": self._told}
+            disk.replace(self._path, json.dumps(state).encode())
 
 
 def wandb_mode(wandb: Any) -> str:

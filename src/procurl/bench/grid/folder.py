@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,10 +20,10 @@ from procurl import __version__
 from procurl.bench.grid.cells import Cell, Group, groups_of
 from procurl.check.text import in_one_line
 from procurl.errors import NewerFormatError, RunFolderError
-from procurl.runs.store import disk
+from procurl.runs.store import disk, manifest
 from procurl.runs.store.result import RUN, Result
 
-GRID, STAGING = "grid.json", ".grid.json"
+GRID = "grid.json"
 FORMAT = ("procurl-bench", 1)
 
 
@@ -68,7 +67,7 @@ class GridFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             held = sorted(p.name for p in self.path.iterdir())
-            if held and GRID not in held and not set(held) <= {"cells", "logs", STAGING}:
+            if GRID not in held and not all(name in ("cells", "logs") or name.startswith(f".{GRID}") for name in held):
                 raise RunFolderError(
                     f"{self.path} is not empty and holds no benchmark (it holds {', '.join(held[:3])}); nothing was "
                     f"changed. Choose another --out."
@@ -82,25 +81,16 @@ class GridFolder:
 
     def _refuse_newer(self) -> None:
         """Nothing is replaced that a newer procurl wrote: neither the list of cells nor a result."""
-        disk.refuse_newer_file(self.path / GRID, *FORMAT)
+        manifest.refuse_newer_file(self.path / GRID, *FORMAT)
         for place in (*map(self.cell, self.cells), *map(self.merged, groups_of(self.cells))):
-            disk.refuse_newer_folder(place, RUN)
+            manifest.refuse_newer_folder(place, RUN)
 
     def save(self) -> None:
         """Write down the states, as a whole or not at all."""
         cells = [{"cell": cell.to_json(), **asdict(self.states[cell])} for cell in self.cells]
         row = {"format": FORMAT[0], "version": FORMAT[1], "procurl": __version__, "suite": self.suite, "cells": cells}
-        staging = self.path / STAGING
-        try:
-            disk.write(staging, disk.to_json(row))
-            os.replace(staging, self.path / GRID)
-        except OSError as error:
-            with suppress(OSError):
-                staging.unlink(missing_ok=True)
-            raise RunFolderError(
-                f"could not write {self.path / GRID}: {error.strerror or error}. Finished cells are kept: make room, "
-                f"and the same command goes on"
-            ) from error
+        advice = ". Finished cells are kept: make room, and the same command goes on"
+        disk.replace(self.path / GRID, disk.to_json(row), advice)
 
     @classmethod
     def load(cls, path: Path) -> GridFolder:
@@ -109,7 +99,7 @@ class GridFolder:
             if not os.path.lexists(path / GRID):
                 raise FileNotFoundError
             row = disk.from_json(disk.read(path / GRID, disk.MOST_TEXT))
-            disk.refuse_newer(path / GRID, row, *FORMAT)
+            manifest.refuse_newer(path / GRID, row, *FORMAT)
             if (row["format"], row["version"]) != FORMAT:
                 raise ValueError(f"format {row['format']!r} version {row['version']!r}")
             cells = [Cell.from_json(r["cell"]) for r in row["cells"]]
@@ -150,16 +140,8 @@ def is_held(path: Path) -> bool:
     """Whether a process works in this folder (see `procurl.runs.store.checkpoint.only_writer`)."""
     if os.name != "posix":
         return True
-    import fcntl
-
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    with disk.locked(path, shared=True) as free:
+        return not free
 
 
 def status_table(grid: GridFolder) -> str:

@@ -16,7 +16,6 @@ import logging
 import os
 import platform
 import secrets
-import shutil
 import socket
 import tempfile
 import time
@@ -157,36 +156,23 @@ def _write_all(folder: Path, files: dict[str, bytes]) -> None:
 
 def _store_checkpoint(place: Path, files: dict[str, bytes]) -> None:
     """Keep this one alone: it is complete, and it is later than what was there."""
-    from procurl.runs.store.checkpoint import checkpoints, only_writer
+    from procurl.runs.store.checkpoint import keep_latest, only_writer
 
-    name = Path(min(files)).parent.name
-    staging = place / "checkpoints" / ".partial"
+    checkpoint = place / "checkpoints" / Path(min(files)).parent.name
     with only_writer(place):
-        shutil.rmtree(staging, ignore_errors=True)
-        earlier = [p for p in checkpoints(place) if p.name != name]
-        if not (place / "checkpoints" / name).exists():
-            _write_all(staging, {Path(path).name: content for path, content in files.items()})
-            os.replace(staging, place / "checkpoints" / name)
-            disk.sync_folder(place / "checkpoints")
-        for old in earlier:
-            os.replace(old, place / "checkpoints" / ".old")
-            shutil.rmtree(place / "checkpoints" / ".old")
+        checkpoint.parent.mkdir(exist_ok=True)
+        if not checkpoint.exists():
+            disk.place_folder(checkpoint, {Path(path).name: content for path, content in files.items()})
+        keep_latest(place, 1)
 
 
 def _store_result(place: Path, files: dict[str, bytes]) -> None:
-    """The manifest last: without it, a result is not complete."""
     from procurl.runs.store.checkpoint import only_writer
     from procurl.runs.store.result import remove_result
 
-    staging = place / ".partial"
     with only_writer(place):
-        shutil.rmtree(staging, ignore_errors=True)
         remove_result(place)
-        _write_all(staging, files)
-        for name in sorted(files, key=lambda name: name == disk.MANIFEST):
-            os.replace(staging / name, place / name)
-        staging.rmdir()
-        disk.sync_folder(place)
+        disk.fill_folder(place, files)
 
 
 def connect(address: str | None, workers: int | None = None) -> Any:

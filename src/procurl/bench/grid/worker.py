@@ -22,6 +22,7 @@ from procurl.bench.grid.cells import Cell, built
 from procurl.devices import drop_cut_programs, use_device
 from procurl.errors import ProcurlError
 from procurl.runs.interrupt import leave
+from procurl.runs.store import disk
 
 
 @dataclass(frozen=True)
@@ -93,14 +94,8 @@ def _train(job: Job, say: Any) -> None:
 def _wait_for(folder: Path) -> None:
     """Until a worker whose parent was killed a moment ago has ended, too."""
     folder.mkdir(parents=True, exist_ok=True)
-    if os.name == "posix":
-        import fcntl
-
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        finally:
-            os.close(descriptor)
+    with disk.locked(folder, wait=True):
+        pass
 
 
 def _channel() -> Any:

@@ -11,14 +11,11 @@ import hashlib
 import html
 import importlib.resources
 import json
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from procurl.bench.report.page_data import page_data
 from procurl.bench.report.studies import Collection
-from procurl.errors import RunFolderError
 from procurl.runs.store import disk
 
 
@@ -49,15 +46,8 @@ def page(collection: Collection) -> str:
 
 def write(path: Path, text: str) -> Path:
     """Write a page or a table, completely or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        disk.write(partial, text.encode())
-        os.replace(partial, path)
-    except OSError as error:
-        with suppress(OSError):  # a read-only disk, or no such folder
-            partial.unlink(missing_ok=True)
-        raise RunFolderError(f"could not write {path}: {error.strerror or error}; choose another file") from error
+    disk.made_folder(path.parent)
+    disk.replace(path, text.encode(), "; choose another file")
     return path
 
 

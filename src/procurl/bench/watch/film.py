@@ -5,7 +5,6 @@ Nothing here knows of tasks or students; `watch.py` says what is shown.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
@@ -15,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from procurl.errors import ConfigError, MissingExtraError, RunFolderError
+from procurl.errors import ConfigError, MissingExtraError
+from procurl.runs.store import disk
 
 try:
     from PIL import Image, ImageDraw, ImageFont
@@ -80,16 +80,9 @@ class Film:
         head = heading(title, width)
         frames = [np.concatenate([head, frame]) for frame in self.frames]
         write = {".gif": save_gif, ".mp4": save_mp4}[checked_suffix(path)]
-        partial = path.with_name(f".{path.stem}.partial{path.suffix}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        disk.made_folder(path.parent)
+        with disk.replacing(path) as partial:
             write(frames, partial, fps)
-            os.replace(partial, path)
-        except OSError as error:
-            raise RunFolderError(f"could not write {path}: {error.strerror or error}") from error
-        finally:
-            if partial.exists():
-                partial.unlink()
 
 
 def checked_suffix(path: Path) -> str:
@@ -112,7 +105,7 @@ def save_gif(frames: list[Frame], path: Path, fps: float) -> None:
     duration = max(20, round(1000 / fps))  # viewers play anything shorter slowly
     durations = [duration] * (len(images) - 1) + [round(1000 * HOLD)]
     # optimize: what did not change becomes transparent, which makes files five times smaller
-    images[0].save(path, save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=True)
+    images[0].save(path, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=True)
 
 
 def save_mp4(frames: list[Frame], path: Path, fps: float) -> None:
@@ -120,7 +113,7 @@ def save_mp4(frames: list[Frame], path: Path, fps: float) -> None:
     av = _av()
     height, width = (-(-n // 2) * 2 for n in frames[0].shape[:2])
     rate = Fraction(fps).limit_denominator(1000)
-    with av.open(str(path), "w") as container:
+    with av.open(str(path), "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=rate, options={"crf": "20"})
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         for frame in frames + frames[-1:] * round(HOLD * fps):

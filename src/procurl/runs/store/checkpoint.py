@@ -29,14 +29,14 @@ import numpy as np
 
 from procurl.check import numbers
 from procurl.errors import CheckpointError, ConfigError, NewerFormatError, RunFolderError
-from procurl.runs.store import disk, failure, result
+from procurl.runs.store import disk, failure, manifest, result
 from procurl.runs.store.result import Result, steps_per_iteration
 
 if TYPE_CHECKING:
     from procurl.runs.log import Log
     from procurl.runs.train import AnyEngine
 
-CHECKPOINT = disk.Format("procurl-checkpoint", 1, ("run.json", "log.npz", "state.safetensors"))
+CHECKPOINT = manifest.Format("procurl-checkpoint", 1, ("run.json", "log.npz", "state.safetensors"))
 KEPT = 2
 
 Resume = Literal["auto", "extend", "never"] | int
@@ -97,7 +97,6 @@ class RunFolder:
             try:
                 self._save(engine.saved(carry), log)
             except OSError as error:
-                shutil.rmtree(self.path / "checkpoints" / ".partial", ignore_errors=True)  # it takes up room
                 warnings.warn(
                     f"could not save a checkpoint to {self.path}: {error.strerror or error}. The run goes on, and "
                     f"will try again: make room.",
@@ -126,17 +125,9 @@ class RunFolder:
         home = self.path / "checkpoints"
         _refuse_link(home)
         home.mkdir(exist_ok=True)
-        staging = home / ".partial"
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir()
-        disk.write_folder(staging, contents, CHECKPOINT)
-        os.replace(staging, home / f"{log.iterations:010}")
-        disk.sync_folder(home)
+        disk.place_folder(home / f"{log.iterations:010}", manifest.sealed(contents, CHECKPOINT))
         self._saved_iterations = log.iterations
-        shutil.rmtree(home / ".old", ignore_errors=True)  # of a process that was killed just there
-        for old in checkpoints(self.path)[:-KEPT]:
-            os.replace(old, home / ".old")  # under its own name it would look damaged if we were cut off here
-            shutil.rmtree(home / ".old")
+        keep_latest(self.path, KEPT)
 
     def finish(self, outcome: Result) -> None:
         """Write the result; where that fails and no checkpoint holds it either, put it somewhere else and say where."""
@@ -190,7 +181,7 @@ def open_run(
         yield Nowhere()
         return
     folder = numbers.path("out", path)
-    disk.refuse_newer_folder(folder, result.RUN)
+    manifest.refuse_newer_folder(folder, result.RUN)
     run = RunFolder(folder, config, save_share)
     if resume == "never" and (aside := move_aside(folder)):
         logger.info("the run that was in %s is now in %s", folder, aside)
@@ -245,7 +236,7 @@ def _to_go_on_with(folder: Path, config: dict[str, Any], resume: Resume) -> Chec
 
 def load_checkpoint(folder: Path, iteration: int | None = None) -> Checkpoint:
     """The latest checkpoint of a run folder, or that of an iteration. A damaged one is named, never taken."""
-    disk.refuse_newer_folder(folder, result.RUN)  # going on would replace its result
+    manifest.refuse_newer_folder(folder, result.RUN)  # going on would replace its result
     paths = {int(p.name): p for p in checkpoints(folder)}
     if not paths:
         raise CheckpointError(
@@ -281,8 +272,8 @@ def load_checkpoint(folder: Path, iteration: int | None = None) -> Checkpoint:
 def _read(path: Path) -> Checkpoint:
     _refuse_link(path.parent)
     _refuse_link(path)
-    data = disk.read_folder(path, CHECKPOINT)
-    disk.refuse_others(path, CHECKPOINT.files)
+    data = manifest.read_folder(path, CHECKPOINT)
+    manifest.refuse_others(path, CHECKPOINT.files)
     try:
         config, counters = dict(data["run.json"]["config"]), dict(data["run.json"]["log"])
         if counters["iterations"] != int(path.name):
@@ -298,6 +289,15 @@ def checkpoints(folder: Path) -> list[Path]:
     """Those of a run folder, oldest first."""
     home = folder / "checkpoints"
     return sorted(p for p in home.iterdir() if p.name.isascii() and p.name.isdigit()) if home.is_dir() else []
+
+
+def keep_latest(folder: Path, n: int) -> None:
+    """Remove all checkpoints of a run folder but the latest n."""
+    removed = folder / "checkpoints" / ".old"
+    shutil.rmtree(removed, ignore_errors=True)  # of a process that was killed just there
+    for old in checkpoints(folder)[:-n]:
+        os.replace(old, removed)  # under its own name it would look damaged if we were cut off here
+        shutil.rmtree(removed)
 
 
 def _refuse_link(path: Path) -> None:
@@ -335,28 +335,17 @@ def _free(path: Path) -> Path:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """One process at a time writes to a run folder. The lock goes with its process, however that ends."""
+    """One process at a time writes to a run folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(f"cannot use {folder} as a run folder: {error.strerror or error}") from error
-    if os.name != "posix":  # no lock on a folder there; two writers are then the user's responsibility
+    with disk.locked(folder) as free:
+        if not free:
+            raise RunFolderError(
+                f"{folder} is being written by another process: wait for it, stop it, or choose another folder"
+            )
         yield
-        return
-    import fcntl
-
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise RunFolderError(
-            f"{folder} is being written by another process: wait for it, stop it, or choose another folder"
-        ) from None
-    try:
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def differing(there: Any, here: Any, name: str = "") -> list[tuple[str, Any, Any]]:

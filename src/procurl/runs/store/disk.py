@@ -1,156 +1,36 @@
-"""Folders that are complete and unaltered, or refused: how results and checkpoints lie on disk.
+"""Files as procurl reads and writes them: never trusted, never half written.
 
-A folder holds some files and a `manifest.json` with the SHA-256 of each, written last. JSON, npz and safetensors
-only: reading never runs code from a file (no pickle, no eval). Everything that comes from a disk comes through `read`,
-`from_json`, `from_npz` and `from_tensors`, which expect the worst of it: see SECURITY.md.
+JSON, npz and safetensors only: reading never runs code from a file (no pickle, no eval). Everything that comes from a
+disk comes through `read`, `from_json`, `from_npz` and `from_tensors`, which expect the worst of it: see SECURITY.md.
+What is written appears under its name when it is complete (`replace`, `place_folder`, `fill_folder`), and one process
+at a time writes to a folder (`locked`). No JAX in here.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import math
 import os
-import re
+import shutil
 import stat
 import zipfile
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from procurl import __version__
-from procurl.errors import NewerFormatError, RunFolderError
+from procurl.errors import RunFolderError
 
 MANIFEST = "manifest.json"
-FOR_PEOPLE = (".png", ".pdf", ".gif", ".mp4", ".html", ".md")  # of plot, watch and report
+PARTIAL = ".partial"  # the folder in which others are written before they get their names
 MOST_TEXT = 64 * 2**20  # bytes of JSON or TOML; ours have kilobytes
 MOST_DEPTH = 32  # lists in lists; Python's own reader gives up somewhere near a thousand, and other code before
 # A compressed file may unpack to this many bytes, and to so many for each of its own. Zeros shrink to a thousandth:
 # a file of ten megabytes that holds nothing else would fill ten gigabytes of memory.
 UNPACKED_BYTES, UNPACKED_RATIO = 256 * 2**20, 100
-
-
-class Format(NamedTuple):
-    """What a folder is, in its manifest."""
-
-    name: str
-    version: int
-    files: tuple[str, ...]
-
-
-def write_folder(folder: Path, contents: dict[str, bytes], form: Format) -> None:
-    """Write all files durably, the manifest last: without it, a folder is incomplete."""
-    for name, content in contents.items():
-        write(folder / name, content)
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    write(folder / MANIFEST, to_json({"format": form.name, "version": form.version, "sha256": digests}))
-    sync_folder(folder)
-
-
-def read_folder(folder: Path, form: Format) -> dict[str, Any]:
-    """Every file as plain data. A file that matches its digest may still hold nonsense, or a pickle."""
-    readers: dict[str, Callable[[bytes], Any]] = {".json": from_json, ".npz": from_npz, ".safetensors": from_tensors}
-    data = {}
-    for name, content in _verified(folder, form).items():
-        try:
-            data[name] = readers[Path(name).suffix](content)
-        except Exception as error:
-            raise RunFolderError(f"{folder / name} cannot be read: {error}") from error
-    return data
-
-
-def _verified(folder: Path, form: Format) -> dict[str, bytes]:
-    """The bytes of every file, each checked against the manifest."""
-    if not folder.is_dir():
-        raise RunFolderError(f"{folder} is not a folder; expected a {form.name} written by procurl")
-    if not os.path.lexists(folder / MANIFEST):
-        raise RunFolderError(f"{folder} has no {MANIFEST}: it is not a complete {form.name}")
-    content = read(folder / MANIFEST, MOST_TEXT)
-    try:
-        manifest = from_json(content)
-        refuse_newer(folder / MANIFEST, manifest, form.name, form.version)  # its manifests may look different
-        if to_json(manifest) != content:  # a manifest has no digest of its own, but only one way to be written
-            raise ValueError("not as procurl wrote it")
-        name, version, digests = manifest["format"], manifest["version"], dict(manifest["sha256"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunFolderError(f"{folder / MANIFEST} is damaged: {error!r}") from error
-    if (name, version) != (form.name, form.version):
-        raise RunFolderError(
-            f"{folder / MANIFEST} says format {name!r} version {version!r}; this procurl reads {form.name!r} version "
-            f"{form.version}. Use the procurl that wrote it."
-        )
-    odd = [*(manifest.keys() - {"format", "version", "sha256"}), *(digests.keys() - set(form.files))]
-    if odd:
-        raise RunFolderError(f"{folder / MANIFEST} is damaged: it names {min(odd)!r}, which a {form.name} has not")
-    contents = {}
-    for file in form.files:
-        if file not in digests:
-            raise RunFolderError(f"{folder / MANIFEST} lacks {file}: it is incomplete")
-        if not os.path.lexists(folder / file):
-            raise RunFolderError(f"{folder} lacks {file}: it is incomplete")
-        contents[file] = read(folder / file)
-        if hashlib.sha256(contents[file]).hexdigest() != digests[file]:
-            raise RunFolderError(f"{folder / file} is damaged: its content does not match {MANIFEST}")
-    return contents
-
-
-def refuse_newer_folder(folder: Path, form: Format) -> None:
-    """To be called before anything is written to a folder that may hold something already."""
-    refuse_newer_file(folder / MANIFEST, form.name, form.version)
-
-
-def refuse_newer_file(path: Path, name: str, known: int) -> None:
-    """The same, of a JSON file."""
-    try:
-        says = from_json(read(path, MOST_TEXT))
-    except (RunFolderError, ValueError):
-        return  # it is not there, or damaged: whoever reads it says so
-    refuse_newer(path, says, name, known)
-
-
-def refuse_newer(path: Path, says: Any, name: str, known: int | str) -> None:
-    """An error if a file `says` that it is of a later version of a format than the one that we know."""
-    if not isinstance(says, dict) or says.get("format") != name:
-        return
-    version = str(says.get("version"))
-    if re.fullmatch(r"[0-9]{1,9}", version) and int(version) > int(known):
-        raise NewerFormatError(
-            f"{path} was written by a newer version of procurl{_writer(path, says)}: it is a {name} of version "
-            f"{version}, and this procurl ({__version__}) knows versions up to {known}. Nothing was changed. Update "
-            f"procurl, or choose another folder."
-        )
-
-
-def _writer(path: Path, says: dict[str, Any]) -> str:
-    """Which procurl it was, in brackets, where that is written down: in the file, or in those of its manifest."""
-    version = says.get("procurl")
-    if path.name == MANIFEST:
-        with suppress(Exception):  # in a later format all of this may be different
-            version = from_json(read(path.with_name("run.json"), MOST_TEXT))["log"]["software"]["procurl"]
-        with suppress(Exception):
-            version = from_json(read(path.with_name("provenance.json"), MOST_TEXT))["procurl"]
-    return f" ({version})" if isinstance(version, str) and re.fullmatch(r"[\w.+-]{1,40}", version, re.ASCII) else ""
-
-
-def refuse_others(folder: Path, expected: Iterable[str], strict: bool = True) -> None:
-    """No file but these: one that nobody wrote on purpose is a sign that something went wrong.
-
-    Unless `strict`, what is no data may be there as well: folders (checkpoints), pictures and pages that our own
-    commands make, and hidden files, as file managers leave them behind.
-    """
-    extra = {p.name for p in folder.iterdir() if strict or not _is_no_data(p)} - {*expected, MANIFEST}
-    if extra:
-        raise RunFolderError(
-            f"{folder} holds {', '.join(sorted(extra)[:3])}, which procurl did not write there: take it away"
-        )
-
-
-def _is_no_data(path: Path) -> bool:
-    return path.name.startswith(".") or path.suffix in FOR_PEOPLE or (path.is_dir() and not path.is_symlink())
 
 
 def to_json(data: Any) -> bytes:
@@ -310,6 +190,63 @@ def write(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def replace(path: Path, content: bytes, advice: str = "") -> None:
+    """Write a file as a whole: if that fails, whatever had its name is still there."""
+    with replacing(path, advice) as partial:
+        write(partial, content)
+
+
+@contextmanager
+def replacing(path: Path, advice: str = "") -> Iterator[Path]:
+    """Where to write a file that is to replace `path`: it gets that name at the end, or is removed."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        yield partial
+        os.replace(partial, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise RunFolderError(f"could not write {path}: {error.strerror or error}{advice}") from error
+    finally:
+        with suppress(OSError):  # a read-only disk, or no such folder
+            partial.unlink(missing_ok=True)
+
+
+def place_folder(folder: Path, contents: dict[str, bytes]) -> None:
+    """Write a folder of files as a whole: it has its name when it is complete."""
+    with _staged(folder.parent, contents) as staging:
+        os.replace(staging, folder)
+
+
+def fill_folder(folder: Path, contents: dict[str, bytes]) -> None:
+    """Write files to a folder that may hold others. The manifest arrives last: without it, the rest does not count."""
+    with _staged(folder, contents) as staging:
+        for name in sorted(contents, key=lambda name: name == MANIFEST):
+            os.replace(staging / name, folder / name)
+        staging.rmdir()
+
+
+@contextmanager
+def _staged(home: Path, contents: dict[str, bytes]) -> Iterator[Path]:
+    """The files in a folder of their own below `home`, to be renamed; it is removed on failure, as it takes up room."""
+    staging = home / PARTIAL
+    try:
+        shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed while it wrote
+        staging.mkdir()
+        write_files(staging, contents)
+        yield staging
+        sync_folder(home)
+    except OSError:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+
+
+def write_files(folder: Path, contents: dict[str, bytes]) -> None:
+    """Write all files durably, in the order given."""
+    for name, content in contents.items():
+        write(folder / name, content)
+    sync_folder(folder)
+
+
 def _create_plain(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
@@ -322,3 +259,27 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+@contextmanager
+def locked(folder: Path, *, shared: bool = False, wait: bool = False) -> Iterator[bool]:
+    """Hold the lock of a folder. Yields False if another process has it, unless told to wait.
+
+    The lock goes with its process, however that ends. Where folders have no locks (Windows), two writers are the user's
+    responsibility.
+    """
+    if os.name != "posix":
+        yield True
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+            free = True
+        except BlockingIOError:
+            free = False
+        yield free
+    finally:
+        os.close(descriptor)

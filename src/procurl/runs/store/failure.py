@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from procurl.errors import RunFolderError
-from procurl.runs.store import disk
+from procurl.runs.store import disk, manifest
 
-FAILURE = disk.Format("procurl-failure", 1, ("failure.json", "place.npz"))
+FAILURE = manifest.Format("procurl-failure", 1, ("failure.json", "place.npz"))
 FOLDER, PREFIX = "failures", "failure_"
 
 IN_WORDS = {
@@ -105,7 +105,7 @@ def write_all(run_folder: Path, failures: Iterable[Failure]) -> None:
         folder = home / f"seed-{failure.seed}"
         folder.mkdir(parents=True)
         contents = (disk.to_json(failure.to_json()), disk.to_npz(failure.place))
-        disk.write_folder(folder, dict(zip(FAILURE.files, contents, strict=True)), FAILURE)
+        disk.write_files(folder, manifest.sealed(dict(zip(FAILURE.files, contents, strict=True)), FAILURE))
     if home.exists():
         disk.sync_folder(home)
 
@@ -116,8 +116,8 @@ def remove_all(run_folder: Path) -> None:
 
 def read(folder: str | os.PathLike[str]) -> Failure:
     """One that was written, such as RUN/failures/seed-3, after checking it against its manifest."""
-    data = disk.read_folder(Path(folder), FAILURE)
-    disk.refuse_others(Path(folder), FAILURE.files)
+    data = manifest.read_folder(Path(folder), FAILURE)
+    manifest.refuse_others(Path(folder), FAILURE.files)
     try:
         return _failure(data["failure.json"], data["place.npz"])
     except (KeyError, TypeError, ValueError) as error:
@@ -128,6 +128,6 @@ def require_whole(run_folder: Path, seeds: Iterable[int]) -> None:
     """The folders of exactly these seeds, unaltered. All of them may be away: a result knows what was in them."""
     home, names = run_folder / FOLDER, [f"seed-{seed}" for seed in seeds]
     if home.is_dir():
-        disk.refuse_others(home, names)
+        manifest.refuse_others(home, names)
         for name in names:
             read(home / name)

@@ -15,7 +15,6 @@ Loading never runs code from a file: no pickle, no eval.
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +24,13 @@ import numpy as np
 
 from procurl.check import numbers
 from procurl.errors import ConfigError, RunFolderError
-from procurl.runs.store import disk, failure
+from procurl.runs.store import disk, failure, manifest
 from procurl.runs.store.failure import Failure
 
 FILES = (
     "config.json", "provenance.json", "evaluations.npz", "trace.npz", "policy.safetensors", "timing.json",
 )  # fmt: skip
-RUN = disk.Format("procurl-run", 1, FILES)
+RUN = manifest.Format("procurl-run", 1, FILES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,18 +82,11 @@ class Result:
 
     def write_into(self, folder: Path) -> None:
         """The same, in a folder that is already ours."""
-        staging = folder / ".partial"
+        contents = manifest.sealed(self._files(), RUN)
         try:
-            shutil.rmtree(staging, ignore_errors=True)
-            staging.mkdir()
-            disk.write_folder(staging, self._files(), RUN)
             failure.write_all(folder, self.failures)
-            for name in (*FILES, disk.MANIFEST):  # the manifest arrives last
-                os.replace(staging / name, folder / name)
-            staging.rmdir()
-            disk.sync_folder(folder)
+            disk.fill_folder(folder, contents)
         except OSError as error:
-            shutil.rmtree(staging, ignore_errors=True)
             with suppress(OSError):  # a disk that has become read-only; without a manifest, nothing there looks whole
                 remove_result(folder)
             raise SaveError(folder, error, self) from error
@@ -159,7 +151,7 @@ def reserve(path: str | os.PathLike[str], besides: tuple[str, ...] = ()) -> Path
 
 def remove_result(folder: Path) -> None:
     """Take the files of a result out of a run folder, the manifest first: never does half a result look whole."""
-    disk.refuse_newer_folder(folder, RUN)
+    manifest.refuse_newer_folder(folder, RUN)
     for name in (disk.MANIFEST, *FILES):
         (folder / name).unlink(missing_ok=True)
     failure.remove_all(folder)
@@ -195,8 +187,8 @@ def read_files(folder: Path) -> dict[str, Any]:
     """The files of a result as plain data: undamaged, alone in their folder, and about one run."""
     from procurl.runs.store.schema import require_result
 
-    data = disk.read_folder(folder, RUN)
-    disk.refuse_others(folder, FILES, strict=False)
+    data = manifest.read_folder(folder, RUN)
+    manifest.refuse_others(folder, FILES, strict=False)
     require_result(folder, data)
     return data
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from procurl.errors import CheckpointError, ConfigError, NewerFormatError, RunFolderError
-from procurl.runs.store import disk
+from procurl.errors import CheckpointError, ConfigError, NewerFormatError
+from procurl.runs.store import disk, manifest
 
 FORMAT = ("procurl-state", "2")
 BEFORE = ("procurl-state", "1")  # its digest is of the tensors alone, not of the notes; still read
@@ -33,17 +32,8 @@ def save_state(path: str | os.PathLike[str], state: Any, **notes: str) -> Path:
             )
     metadata = {**notes, "format": FORMAT[0], "version": FORMAT[1], "sha256": UNSIGNED}
     content = disk.to_tensors(tensors, metadata)
-    staging = target.with_name(f".{target.name}.partial")
-    try:
-        disk.write(staging, content.replace(_entry(UNSIGNED), _entry(hashlib.sha256(content).hexdigest()), 1))
-        os.replace(staging, target)
-        disk.sync_folder(target.parent)
-    except OSError as error:
-        with suppress(OSError):  # a read-only disk, or no such folder
-            staging.unlink(missing_ok=True)
-        raise RunFolderError(
-            f"could not write {target}: {error.strerror or error}. Nothing was overwritten."
-        ) from error
+    signed = content.replace(_entry(UNSIGNED), _entry(hashlib.sha256(content).hexdigest()), 1)
+    disk.replace(target, signed, ". Nothing was overwritten.")
     return target
 
 
@@ -64,7 +54,7 @@ def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dic
         content = disk.read(Path(path), named_by_user=True)
         length = int.from_bytes(content[:8], "little")
         metadata = disk.from_json(content[8 : 8 + length]).get("__metadata__", {})
-        disk.refuse_newer(Path(path), metadata, *FORMAT)
+        manifest.refuse_newer(Path(path), metadata, *FORMAT)
         tensors = disk.from_tensors(content)  # which checks the header, too
     except NewerFormatError:
         raise
