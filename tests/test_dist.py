@@ -16,7 +16,7 @@ import yaml
 
 import procurl
 from procurl.cli.train import sb3_engine
-from procurl.errors import ConfigError
+from procurl.errors import MissingExtraError
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
@@ -119,7 +119,7 @@ def test_another_engine_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
     monkeypatch.delitem(sys.modules, "procurl.integrations.sb3_engine", raising=False)
     monkeypatch.delattr("procurl.integrations.sb3_engine", raising=False)
-    with pytest.raises(ConfigError, match=r"--engine sb3 needs torch: pip install 'procurl\[sb3\]'"):
+    with pytest.raises(MissingExtraError, match=r"--engine sb3 needs torch: pip install 'procurl\[sb3\]'"):
         sb3_engine()
 
 

@@ -6,7 +6,8 @@ All derive from `ProcurlError`; the command line prints them without a traceback
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class ProcurlError(Exception):
@@ -57,3 +58,17 @@ def unknown_name(kind: str, given: str, known: Iterable[str], also: Iterable[str
     close = difflib.get_close_matches(given, [*known, *also], n=3, cutoff=0.4)
     hint = f"Did you mean {' or '.join(dict.fromkeys(close))}? " if close else ""
     return ConfigError(f"unknown {kind} '{given}'. {hint}Valid: {', '.join(known)}")
+
+
+@contextmanager
+def needs_extra(extra: str, need: str, *packages: str, otherwise: str = "") -> Iterator[None]:
+    """Around imports of optional packages: if one is missing, the error says what needs it and how to install it.
+
+    `{}` in `need` becomes the name of the missing package. With `packages`, the absence of any other stays as it is.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if packages and error.name not in packages:
+            raise
+        raise MissingExtraError(f"{need.format(error.name)}: pip install 'procurl[{extra}]'{otherwise}") from error

@@ -22,7 +22,7 @@ from procurl.check.env import env_findings
 from procurl.check.findings import Findings, told
 from procurl.check.space import basic_findings, space_findings
 from procurl.check.teacher import teacher_findings
-from procurl.errors import ConfigError, MissingExtraError, unknown_name
+from procurl.errors import ConfigError, needs_extra, unknown_name
 from procurl.types import HostEnv, TaskSpace
 
 DEFAULT_SETTING = "point-mass-2g"  # whose tasks a teacher is tried on, where none are named
@@ -223,8 +223,8 @@ def recognised(thing: Any, name: str) -> tuple[str, Callable[[Any, Any, int], Fi
 
 
 def _on_host(contract: str) -> Callable[[Any, Any, int], Findings]:
-    if importlib.util.find_spec("gymnasium") is None:
-        raise MissingExtraError("checking this needs gymnasium: pip install 'procurl[gymnasium]'")
+    with needs_extra("gymnasium", "checking this needs {}", "gymnasium"):
+        import gymnasium  # noqa: F401
     from procurl.check import host
 
     return getattr(host, contract)  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ from typing import Any
 
 from procurl.check.text import printable
 from procurl.cli.common import path
-from procurl.errors import ConfigError
+from procurl.errors import ConfigError, needs_extra
 
 
 def add(commands: Any) -> None:
@@ -24,10 +24,8 @@ def run(args: argparse.Namespace) -> None:
     from procurl.runs.store import disk
     from procurl.runs.store.result import load_result
 
-    try:
+    with needs_extra("report", "plotting needs {}"):
         from procurl.bench.report import figures
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"plotting needs {error.name}: pip install 'procurl[report]'") from error
     folders = [f for given in args.run_folders for f in run_folders_in(given)]
     results = [load_result(f) for f in folders]
     for written in figures.save_all(

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from procurl.cli.common import number, path, step_count
-from procurl.errors import ConfigError
+from procurl.errors import needs_extra
 
 
 def add(commands: Any) -> None:
@@ -22,8 +22,6 @@ def run(args: argparse.Namespace) -> None:
     from procurl.devices import use_cores
 
     use_cores(1, device="cpu")
-    try:
+    with needs_extra("report", "the figures need {}"):
         from procurl.bench.theory import command
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"the figures need {error.name}: pip install 'procurl[report]'") from error
     command.run(args)

@@ -11,7 +11,7 @@ from typing import Any
 from procurl import presets
 from procurl.cli.common import add_training_options, path, seed_range, step_count
 from procurl.cli.options import configured, sort_options, train_options
-from procurl.errors import ConfigError
+from procurl.errors import ConfigError, needs_extra
 
 TEACHER_TIMED_FROM = 100_000  # steps: it compiles the teacher's functions once more, for which no short run should wait
 
@@ -72,11 +72,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def sb3_engine() -> Any:
-    try:
+    with needs_extra("sb3", "--engine sb3 needs {}"):
         from procurl.integrations import sb3_engine
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"--engine sb3 needs {error.name}: pip install 'procurl[sb3]'") from error
-
     sb3_engine.torch.set_num_threads(1)  # for networks as small as these, more threads are slower
     return sb3_engine
 

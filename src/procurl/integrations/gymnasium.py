@@ -17,14 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from procurl.envs.host_tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, refuse_unknown
-from procurl.errors import ConfigError
-from procurl.integrations import name_the_extra
+from procurl.errors import ConfigError, needs_extra
 
-try:
+with needs_extra("gymnasium", "procurl.integrations.gymnasium needs {}", "gymnasium"):
     import gymnasium
-except ModuleNotFoundError as error:
-    name_the_extra(error, "gymnasium", extra="gymnasium")
-    raise
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 

@@ -18,14 +18,10 @@ from numpy.typing import NDArray
 from procurl.envs.host_tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, integer, refuse_unknown
 from procurl.envs.minigrid.families import BITS, BLOCKED, SKILLS, nearest_family
 from procurl.envs.minigrid.pool import FAMILY_OF_SEED
-from procurl.errors import ConfigError, unknown_name
-from procurl.integrations import name_the_extra
+from procurl.errors import ConfigError, needs_extra, unknown_name
 
-try:
+with needs_extra("minigrid", "procurl.integrations.minigrid needs {}", "minigrid"):
     from procurl.envs.minigrid import package
-except ModuleNotFoundError as error:
-    name_the_extra(error, "minigrid", extra="minigrid")
-    raise
 
 HIGHEST = np.array([255] * 147 + [3] + [1] * 8, np.float32)  # the view as the package declares it, direction, skills
 

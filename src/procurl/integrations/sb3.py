@@ -22,16 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from procurl.envs.host_tasks import HostTask
-from procurl.errors import CheckpointError, ConfigError
-from procurl.integrations import name_the_extra
+from procurl.errors import CheckpointError, ConfigError, needs_extra
 from procurl.integrations.dealer import Dealer, reported_task
 from procurl.runs.curriculum import Curriculum, Value
 
-try:
+with needs_extra("sb3", "procurl.integrations.sb3 needs {}", "stable_baselines3"):
     import stable_baselines3  # noqa: F401  # asked for first, so that its absence is named
-except ModuleNotFoundError as error:
-    name_the_extra(error, "stable_baselines3", extra="sb3")
-    raise
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm

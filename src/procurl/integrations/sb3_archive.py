@@ -10,14 +10,10 @@ import os
 from pathlib import Path
 from typing import Any, TypeVar
 
-from procurl.errors import CheckpointError
-from procurl.integrations import name_the_extra
+from procurl.errors import CheckpointError, needs_extra
 
-try:
+with needs_extra("sb3", "procurl.integrations.sb3_archive needs {}", "stable_baselines3"):
     import stable_baselines3  # noqa: F401  # asked for first, so that its absence is named
-except ModuleNotFoundError as error:
-    name_the_extra(error, "stable_baselines3", extra="sb3")
-    raise
 from stable_baselines3.common.base_class import BaseAlgorithm
 
 Model = TypeVar("Model", bound=BaseAlgorithm)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from procurl.errors import ConfigError, MissingExtraError, RunFolderError, unknown_name
+from procurl.errors import ConfigError, RunFolderError, needs_extra, unknown_name
 from procurl.runs.log import Progress
 from procurl.runs.means import mean_and_error
 from procurl.runs.store import disk
@@ -356,14 +356,8 @@ def dimension_names(names: Sequence[str], d: int) -> Sequence[str]:
 def require_package(name: str) -> Any:
     import importlib
 
-    try:
+    with needs_extra("tracking", f"a log for {name} needs the package", name):
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        raise MissingExtraError(
-            f"a log for {name} needs the package, which is not installed: pip install 'procurl[tracking]'"
-        ) from error
 
 
 def reason(error: Exception) -> str:

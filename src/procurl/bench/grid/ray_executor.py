@@ -28,7 +28,7 @@ from procurl import __version__
 from procurl.bench.grid import worker
 from procurl.bench.grid.cells import Cell
 from procurl.bench.grid.executors import Outcome, Report, outcome_of
-from procurl.errors import ConfigError, MissingExtraError, ProcurlError
+from procurl.errors import ConfigError, ProcurlError, needs_extra
 from procurl.runs.store import disk
 
 if TYPE_CHECKING:
@@ -192,10 +192,8 @@ def connect(address: str | None, workers: int | None = None) -> Any:
     if own or address.rpartition(":")[0] in LOOPBACK:  # type: ignore[union-attr]
         # Ray's way to say: this node is 127.0.0.1, and listens there only. It is read when Ray is imported.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    try:
+    with needs_extra("ray", "--executor ray needs {}"):
         import ray
-    except ImportError as error:
-        raise MissingExtraError(f"--executor ray needs {error.name}: pip install 'procurl[ray]'") from error
     # "local": without it, Ray would take any cluster that it finds on this machine or in RAY_ADDRESS.
     alone = {"address": "local", "num_cpus": workers, "include_dashboard": False}
     options: dict[str, Any] = {"address": address} if address else alone

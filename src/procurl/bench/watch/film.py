@@ -14,13 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from procurl.errors import ConfigError, MissingExtraError
+from procurl.errors import ConfigError, needs_extra
 from procurl.runs.store import disk
 
-try:
+with needs_extra("watch", "animations need Pillow"):
     from PIL import Image, ImageDraw, ImageFont
-except ModuleNotFoundError as error:
-    raise MissingExtraError("animations need Pillow, which is not installed: pip install 'procurl[watch]'") from error
 
 Frame = NDArray[np.uint8]  # [height, width, 3]
 Colour = tuple[int, int, int]
@@ -124,12 +122,8 @@ def save_mp4(frames: list[Frame], path: Path, fps: float) -> None:
 
 
 def _av() -> Any:
-    try:
+    with needs_extra("video", "MP4 needs PyAV", otherwise=", or choose a name that ends in .gif"):
         import av
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "MP4 needs PyAV, which is not installed: pip install 'procurl[video]', or choose a name that ends in .gif"
-        ) from error
     return av
 
 

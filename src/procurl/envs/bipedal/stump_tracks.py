@@ -13,17 +13,11 @@ from numpy.typing import NDArray
 
 from procurl.envs.bipedal.track import GROUND, HIGH, LOW, MASTERED, MAX_STEPS, NAMES, STEP, make_track
 from procurl.envs.host_tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, refuse_unknown
-from procurl.errors import ConfigError, MissingExtraError
+from procurl.errors import ConfigError, needs_extra
 
-try:
+with needs_extra("box2d", "Stump Tracks needs {}", "Box2D", "gymnasium"):
     import Box2D
     from gymnasium.envs.box2d.bipedal_walker import BipedalWalker
-except ModuleNotFoundError as error:
-    if error.name not in ("Box2D", "gymnasium"):
-        raise
-    raise MissingExtraError(
-        f"Stump Tracks needs {error.name}, which is not installed: pip install 'procurl[box2d]'"
-    ) from error
 from gymnasium.error import ResetNeeded
 from gymnasium.utils import EzPickle, seeding
 
