@@ -47,7 +47,7 @@ class Row:
             if not getattr(self, name):
                 raise ConfigError(f"{name} is empty: expected at least one name")
         if self.seeds is not None:
-            seed_numbers(self.seeds)
+            object.__setattr__(self, "seeds", seed_numbers(self.seeds))
         for name, most in (("steps", MOST_ITERATIONS), ("block", None)):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), 1, most)
@@ -150,8 +150,6 @@ def _row(where: str, given: Any) -> Row:
             if not all(isinstance(x, kind) and not isinstance(x, bool) for x in fields[name]):
                 raise ConfigError(f"{where}: {name} = {fields[name]}: expected a list of {kind.__name__}")
             fields[name] = tuple(fields[name])
-    if isinstance(fields.get("seeds"), int):
-        fields["seeds"] = _within(where, lambda: seed_numbers(fields["seeds"]))
     return _within(where, lambda: Row(**fields))
 
 

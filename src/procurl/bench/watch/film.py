@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from procurl.check.numbers import whole
 from procurl.errors import ConfigError, needs_extra
 from procurl.runs.store import disk
 
@@ -54,9 +55,7 @@ class Film:
     """
 
     def __init__(self, most: int) -> None:
-        if most < 2:
-            raise ConfigError(f"frames = {most}: expected at least 2")
-        self.most, self.every = most, 1
+        self.most, self.every = whole("frames", most, 2), 1
         self.frames: list[Frame] = []
 
     def wants(self, step: int) -> bool:

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from procurl.envs.host_tasks import HostTask
-from procurl.errors import ConfigError, WorkerError
+from procurl.errors import WorkerError
 from procurl.runs.host.member import Actor, Floats, Member, Score, Steps
 
 SINGLE_THREADED = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -28,9 +28,7 @@ class Workers:
     """Processes that play `n_members` environments of one kind, and whole episodes apart from those."""
 
     def __init__(self, make: Callable[[], Any], n_members: int, n_workers: int) -> None:
-        if n_workers < 1:
-            raise ConfigError(f"workers = {n_workers}: expected at least 1")
-        # Neighbours share a worker: they belong to one seed as a rule, and one policy serves them all.
+        # Neighbours share a worker: they are of one seed, and one policy has to be sent for them.
         cuts = [i * n_members // n_workers for i in range(n_workers + 1)]
         self._members = [range(a, b) for a, b in itertools.pairwise(cuts)]
         self._connections: list[Connection] = []
