@@ -223,7 +223,7 @@ def test_seeds_that_are_trained_one_after_the_other(tmp_path):
 def test_what_has_no_value_is_left_out():
     bare = dataclasses.replace(report(0, 1), seeds=())
     assert tracking.per_seed(bare, ()) == [{"target/return": 0.5}]
-    assert tracking.over_seeds(bare, ()) == {"target/return": 0.5, "speed/steps_per_second": 100.0}
+    assert tracking.seed_means(bare, ()) == {"target/return": 0.5, "speed/steps_per_second": 100.0}
     assert tracking.contexts(bare, ()) == {}
 
 

@@ -115,7 +115,7 @@ class TensorBoardLog(RunLog):
             self._file(f"seed-{seed}", progress).add(progress.steps, numbers)
         if seeds_of(progress) == self.seeds:  # a mean over some of the seeds would be another curve
             chosen = {f"chosen/{name}": values for name, values in contexts(progress, self.names).items()}
-            self._file("mean", progress).add(progress.steps, over_seeds(progress, self.names), chosen)
+            self._file("mean", progress).add(progress.steps, seed_means(progress, self.names), chosen)
 
     def _file(self, name: str, progress: Progress) -> EventFile:
         if name not in self._files:
@@ -224,7 +224,7 @@ class WandbLog(RunLog):
         for seed, numbers in zip(seeds, per_seed(progress, self.names), strict=True):
             row |= {f"seed-{seed}/{tag}": x for tag, x in numbers.items()}
         if seeds == all_seeds:
-            row |= over_seeds(progress, self.names)
+            row |= seed_means(progress, self.names)
             for name, values in contexts(progress, self.names).items():
                 row[f"chosen/{name}"] = self._histogram(np_histogram=np.histogram(values, bins=30))
         self._run.log(row, step=position)
@@ -324,7 +324,7 @@ def per_seed(progress: Progress, names: Sequence[str]) -> list[Numbers]:
     ]
 
 
-def over_seeds(progress: Progress, names: Sequence[str]) -> Numbers:
+def seed_means(progress: Progress, names: Sequence[str]) -> Numbers:
     """The means over seeds, the standard error of the return, and what there is only once."""
     rows = per_seed(progress, names)
     tags = dict.fromkeys(tag for row in rows for tag in row)

@@ -24,7 +24,7 @@ CLASSES = {
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class RecordedRun:
     """One strategy of one file; see procurl.bench.report.studies.Strategy for what the fields mean."""
 
     setting: str
@@ -49,7 +49,7 @@ class Row:
     distance: np.ndarray | None = None
 
 
-def read(path: Path) -> list[Row] | None:
+def read(path: Path) -> list[RecordedRun] | None:
     """The strategies of one file; None for a file that is something else."""
     try:
         summary = disk.from_json(disk.read(path, disk.MOST_TEXT), finite=False)
@@ -69,7 +69,9 @@ def read(path: Path) -> list[Row] | None:
         raise RunFolderError(f"{path} is not as benchmarks/compare.py writes it: {error!r}") from error
 
 
-def _rows(summary: dict[str, Any], name: str, entry: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[Row]:
+def _rows(
+    summary: dict[str, Any], name: str, entry: dict[str, Any], arrays: dict[str, np.ndarray]
+) -> list[RecordedRun]:
     """One row; or one per engine, where each entry holds several."""
     if "mean" in entry:
         return [_row(summary, name, entry, arrays)]
@@ -80,13 +82,13 @@ def _rows(summary: dict[str, Any], name: str, entry: dict[str, Any], arrays: dic
     ]
 
 
-def _row(summary: dict[str, Any], name: str, entry: dict[str, Any], arrays: dict[str, np.ndarray]) -> Row:
+def _row(summary: dict[str, Any], name: str, entry: dict[str, Any], arrays: dict[str, np.ndarray]) -> RecordedRun:
     strategy, _, variant = name.partition(":")
     area = entry.get("area")
     if area is None and "area_per_seed" in entry:
         per_seed = np.array(entry["area_per_seed"], float)
         area = [per_seed.mean(), per_seed.std(ddof=1) / np.sqrt(len(per_seed)) if len(per_seed) > 1 else None]
-    row = Row(
+    row = RecordedRun(
         setting=summary["setting"],
         student=summary.get("student"),
         variant=variant,
@@ -117,4 +119,4 @@ def _row(summary: dict[str, Any], name: str, entry: dict[str, Any], arrays: dict
         np.where(finite, distance, 0.0).sum(axis=0), count, out=np.full(count.shape, np.nan), where=count > 0
     )
     traces = {"contexts": context[began], "iterations": np.nonzero(began)[1], "distance": mean_distance}
-    return Row(**{**row.__dict__, **traces, "held_out": arrays["held_out"].astype(np.float32)})
+    return RecordedRun(**{**row.__dict__, **traces, "held_out": arrays["held_out"].astype(np.float32)})

@@ -347,7 +347,7 @@ def _mean_of_ragged(rows: list[np.ndarray]) -> np.ndarray | None:
     return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
 
-def _recorded_study(stem: str, rows: list[recorded.Row]) -> Study:
+def _recorded_study(stem: str, rows: list[recorded.RecordedRun]) -> Study:
     first = rows[0]
     name = stem.removesuffix(f"-{first.setting}")
     student = f", {first.student} student" if first.student else ""
@@ -364,7 +364,7 @@ def _recorded_study(stem: str, rows: list[recorded.Row]) -> Study:
     return Study(f"{first.setting} ({name}{student})", first.setting, first.space, strategies)
 
 
-def _recorded_label(row: recorded.Row) -> str:
+def _recorded_label(row: recorded.RecordedRun) -> str:
     name = NAMES.get(row.teacher["class"], row.teacher["class"])
     return f"{name} ({row.variant})" if row.variant else name
 
