@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import procurl
+from procurl.bench.evaluate import evaluate_run
 from procurl.bench.report import tables
 from procurl.cli.train import train_with_progress
 from procurl.runs.evaluation import evaluate
@@ -78,6 +79,6 @@ def test_a_single_seed_has_no_error(capsys):
     for result, has_error in ((one, False), (two, True)):
         plan = {"out": None, "seeds": result.seeds}
         train_with_progress("tiny", Namespace(quiet=True, log=None), lambda result=result, **_: result, **plan)
-        said = [capsys.readouterr().out, tables.comparison({"iid": result}), tables.evaluate_run(result, 1, False)]
+        said = [capsys.readouterr().out, tables.comparison({"iid": result}), evaluate_run(result, 1, False)]
         assert [("+-" in text, "nan" in text) for text in said] == [(has_error, False)] * 3
     assert "IID, 2 seeds, 1 episodes per task" in said[2] and "(standard error over seeds)" in said[2]

@@ -33,7 +33,7 @@ ALLOWED: dict[tuple[str, str], str] = {}  # (who, whom): why this one may point 
 WITHOUT_JAX = (
     "procurl", "moved", "errors", "config", "presets", "check.numbers", "check.fields", "envs.host_tasks",
     "envs.bipedal.stump_tracks", "runs.host.workers", "devices", "integrations.gymnasium", "bench.grid.suites",
-    "bench.grid.worker", "bench.stats", "cli",
+    "bench.grid.worker", "bench.report.tables", "bench.stats", "cli",
 )  # fmt: skip
 
 

@@ -24,6 +24,6 @@ def run(args: argparse.Namespace) -> None:
 
     result = load_result(args.run_folder)
     use_device(args.device)
-    from procurl.bench.report.tables import evaluate_run
+    from procurl.bench.evaluate import evaluate_run
 
     print(printable(evaluate_run(result, args.episodes, args.deterministic)))
