@@ -1,1 +1,1 @@
-"""Looking at results: statistics and figures."""
+"""Benchmarks: grids of runs, statistics, reports, animations, and the analysis in the paper."""

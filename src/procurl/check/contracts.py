@@ -1,7 +1,7 @@
 """Contracts, as functions anybody can call on their own classes: `check_space`, `check_env`, `check_teacher`.
 
 Each gathers every problem and raises one error that lists them; if the contract holds, it returns notes on what may be
-meant, but often is a slip. What is asked is in the other files; `procurl check` is the same on the command line.
+intended, but is often a slip. The contracts are in the other files; `procurl check` is the same on the command line.
 `train` calls the cheap part (`require_fit`) before it starts.
 """
 
@@ -53,7 +53,7 @@ def require_fit(env: Env | HostEnv, teacher: Teacher) -> None:
     """What must hold before training: a sound task space, and an environment that plays it."""
     require_space(teacher.space)
     if isinstance(env, HostEnv):
-        return  # its own processes will say
+        return  # its worker processes will say
     task = jax.tree.map(lambda x: x[0], teacher.space.pool)
     obs = jax.eval_shape(env.reset, task)[1]
     if obs.shape != (env.obs_size,) or obs.dtype != jnp.float32:

@@ -1,5 +1,5 @@
-"""Documented fields of frozen dataclasses: `param` declares one, with its help and bounds, and `check_fields` sees to
-them. No JAX in here.
+"""Documented fields of frozen dataclasses: `param` declares one, with its help and bounds, and `check_fields`
+enforces them. No JAX in here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from procurl.check.numbers import real, whole
 from procurl.errors import ConfigError, unknown_name
 
 MOST_WHOLE = 2**31 - 1  # whole numbers, too, are computed with in 32 bits
-
-
 MOST_UNITS = 65_536  # in a layer
 
 
@@ -28,8 +26,8 @@ def param(
 def check_fields(owner: str, instance: Any, *, is_pytree: bool = False) -> None:
     """Refuse what a documented field cannot be: another type, NaN, infinity, a number beyond its bounds.
 
-    Of a pytree JAX makes instances, too, with traced arrays or placeholders in their fields: there only plain values
-    are looked at. Numbers of NumPy become Python's and lists become tuples, so that configurations can be written down.
+    JAX makes instances of a pytree, too, with traced arrays or placeholders in their fields: there only plain values
+    are checked. NumPy's numbers become Python's and lists become tuples, so that configurations can be saved.
     """
     for f in dataclasses.fields(instance):
         if "help" in f.metadata:

@@ -1,4 +1,4 @@
-"""What a check has found: problems, which break the contract, and notes, which may be meant.
+"""What a check has found: problems, which break the contract, and notes on what may be intended.
 
 A check runs other people's code, so an exception there is a finding too: told in one line, with its place.
 """
@@ -53,7 +53,7 @@ class Findings:
 
     @contextmanager
     def within(self, what: str) -> Iterator[None]:
-        """An exception of the checked code is one problem more, and the check goes on."""
+        """An exception in the checked code becomes a problem, and the check goes on."""
         try:
             yield
         except Exception as error:

@@ -116,7 +116,7 @@ def _remarks(found: Findings) -> Iterator[None]:
 
 
 def _gymnasium(found: Findings, env: Any, tasks: list[dict[str, Any]]) -> None:
-    """Gymnasium's own checker. It resets without options, so a task lies ready as the default."""
+    """Gymnasium's own checker. It resets without options, so a task is made the default first."""
     from gymnasium.utils.env_checker import check_env
 
     try:

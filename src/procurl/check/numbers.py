@@ -25,7 +25,7 @@ MOST_ITERATIONS = 2**31 - 1  # their numbers make random keys, in 32 bits
 def whole(
     name: str, value: Any, at_least: float, at_most: float | None = None, error: type[ProcurlError] = ConfigError
 ) -> int:
-    """A whole number within bounds. 1e6 is one, as `steps=1e6` is a habit; "3", True and 2.5 are none."""
+    """A whole number within bounds. 1e6 counts as one, as people write `steps=1e6`; "3", True and 2.5 are refused."""
     number = _number(value)
     if number is None or not math.isfinite(number) or number != int(number):
         raise error(f"{name} = {value!r}: expected a whole number")
@@ -45,7 +45,7 @@ def real(
     number = _number(value)
     if number is None:
         raise error(f"{name} = {value!r}: expected a number")
-    # the bounds first: what is NaN is within none
+    # the bounds first: NaN satisfies none
     if not (at_least is None or number >= at_least) or not (at_most is None or number <= at_most):
         raise error(f"{name} = {value!r}: expected {_bounds(at_least, at_most)}")
     if not abs(number) <= LARGEST or 0 < abs(number) < SMALLEST:
@@ -57,7 +57,7 @@ def real(
 
 
 def measured(name: str, value: Any) -> float:
-    """A number that an agent or environment gave: as small as it likes, but finite."""
+    """A number that an agent or environment gave: finite, however small."""
     number = _number(value)
     if number is None:
         raise ConfigError(f"{name} = {value!r}: expected a number")
@@ -73,7 +73,7 @@ def seed_numbers(seeds: Iterable[int] | int) -> tuple[int, ...]:
     """The seeds of a run, given as such or as how many (0 .. n-1)."""
     count = _number(seeds)
     if isinstance(seeds, range):
-        count = -((seeds.start - seeds.stop) // seeds.step)  # nobody lists them all before they are counted
+        count = -((seeds.start - seeds.stop) // seeds.step)  # counted before they are listed
     if count is not None and not 1 <= count <= MOST_SEEDS:
         raise ConfigError(
             f"seeds = {seeds!r}: expected at least one seed and at most {MOST_SEEDS:,}; for more, make several runs"
@@ -96,14 +96,14 @@ def iterations(steps: Any, per_iteration: int) -> int:
 
 
 def path(name: str, value: Any) -> Path:
-    """A path; an empty one, as an unset variable of a shell gives, would be the current folder."""
+    """A path. An empty one, which an unset shell variable gives, would be the current folder."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise ConfigError(f"{name} = {value!r}: expected the name of a file or folder")
     return Path(value)
 
 
 def _number(value: Any) -> Any:
-    """The value if it is a number, Python's or NumPy's; True is none."""
+    """The value if it is a number of Python or NumPy, else None; bools are rejected."""
     return value if isinstance(value, numbers.Real) and not isinstance(value, bool) else None
 
 

@@ -88,7 +88,7 @@ def task_problems(what: str, tasks: Task, space: TaskSpace) -> list[str]:
 
 
 def space_findings(space: TaskSpace) -> Findings:
-    """All of it."""
+    """The whole contract."""
     found = basic_findings(space)
     _names(found, space)
     if found.problems:
@@ -119,7 +119,7 @@ def _names(found: Findings, space: TaskSpace) -> None:
 
 
 def _target(found: Findings, space: TaskSpace) -> None:
-    """mu draws what it should, and where it should."""
+    """mu is a function of the key that draws contexts of the right shape, mostly inside the space."""
     key = jax.random.key(0)
     drawn = space.target.sample(key, N_DRAWN)
     context = np.asarray(drawn.context)

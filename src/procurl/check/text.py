@@ -1,4 +1,4 @@
-"""Text of unknown origin, made fit to be printed: names in a stranger's files must not drive the terminal."""
+"""Text of unknown origin, made safe to print: names in a stranger's files must not control the terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LINES = ("\n", "\t")
 
 
 def printable(text: str) -> str:
-    """The same text with control signs (colours, cursor movements, reversed writing) as visible escapes."""
+    """The same text with control characters (colours, cursor movements, reversed writing) as visible escapes."""
     return "".join(c if c in LINES or not _is_control(c) else ascii(c)[1:-1] for c in text)
 
 
@@ -18,5 +18,5 @@ def in_one_line(text: str) -> str:
 
 
 def _is_control(sign: str) -> bool:
-    """Control signs; those that change the direction of writing; half of a pair, which no encoding can print."""
+    """Control characters, marks that change the direction of writing, and lone surrogates, which cannot be encoded."""
     return unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp")

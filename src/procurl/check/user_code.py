@@ -125,16 +125,13 @@ def _imported(what: str, load: Callable[[], Any], module: ModuleType | None) -> 
 
 
 def _own_names(module: ModuleType) -> list[str]:
-    """What a module has defined itself, classes and functions."""
+    """What a module has defined itself: classes, functions and task spaces."""
     return [
         name
         for name, thing in vars(module).items()
-        if not name.startswith("_") and (getattr(thing, "__module__", None) == module.__name__ or _is_checkable(thing))
+        if not name.startswith("_")
+        and (getattr(thing, "__module__", None) == module.__name__ or isinstance(thing, TaskSpace))
     ]
-
-
-def _is_checkable(thing: Any) -> bool:
-    return isinstance(thing, TaskSpace)
 
 
 def made(module: ModuleType, name: str, space: str | None) -> Any:

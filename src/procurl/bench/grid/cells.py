@@ -1,7 +1,7 @@
 """A suite becomes cells: one strategy in one setting with a block of seeds, which is one program and one run folder.
 
 The folder's name ends in a hash of all that determines the run and of the package's version, so a cell that is done is
-recognised, and one that is not the same never is.
+recognised, and never mistaken for another.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Cell:
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> Cell:
-        """The inverse; ValueError for what is no cell. Its names become names of folders."""
+        """The inverse; ValueError for anything but a cell. Its names become names of folders."""
         group = Group(row["setting"], row["teacher"], row["variant"])
         for name in (*group, row["digest"]):
             if not re.fullmatch(r"\w[\w.-]*", name):
@@ -71,7 +71,7 @@ class Cell:
 
 
 def cells_of(suite: Suite, whole: bool = False) -> list[Cell]:
-    """All cells of a suite, in its order. `whole`: all seeds in one program, as a GPU likes it. Imports JAX."""
+    """All cells of a suite, in its order. `whole`: all seeds in one program, which suits a GPU. Imports JAX."""
     cells: list[Cell] = []
     for group, row in planned(suite).items():
         paper = presets.named_setting(group.setting)
@@ -84,7 +84,7 @@ def cells_of(suite: Suite, whole: bool = False) -> list[Cell]:
 
 
 def planned(suite: Suite) -> dict[Group, Row]:
-    """Who shall run where, all names checked."""
+    """Every group with its row of the suite, all names checked."""
     rows: dict[Group, Row] = {}
     for row in suite.rows:
         for setting, strategy in itertools.product(row.settings, row.teachers):
@@ -106,7 +106,7 @@ def digest(group: Group, seeds: tuple[int, ...], steps: int) -> str:
 
 @cache
 def _description(group: Group) -> dict[str, Any]:
-    """All that determines the group's runs but seeds and steps."""
+    """All that determines the group's runs, except seeds and steps."""
     from procurl.runs.provenance import describe
 
     env, teacher, config = built(group)
@@ -123,7 +123,7 @@ def built(group: Group) -> tuple[Any, Any, Any]:
 
 
 def groups_of(cells: list[Cell]) -> dict[Group, list[Cell]]:
-    """Blocks by what they belong to, both in their order."""
+    """The cells of each group; groups and cells keep their order."""
     groups: dict[Group, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(cell.group, []).append(cell)

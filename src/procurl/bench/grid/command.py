@@ -1,4 +1,4 @@
-"""`procurl bench`: from the options to a grid that runs, and what is said at its end."""
+"""`procurl bench`: makes a grid of the options, runs it, and says how it ended."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         variant=args.variant,
         block=args.block,
     )
-    planned(suite)  # a misspelt name fails before anything is begun
+    planned(suite)  # a misspelt name fails before anything starts
     from procurl.bench.grid.executors import LocalExecutor, device_found
     from procurl.devices import use_cores
 

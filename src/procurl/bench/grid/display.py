@@ -18,7 +18,7 @@ LINES = 16  # running cells that are shown at once
 
 
 class Display:
-    """On a terminal it is redrawn; in a log, news are printed as they come and the state now and then."""
+    """On a terminal it is redrawn; in a log, news is printed as it comes and the state now and then."""
 
     def __init__(self, folder: GridFolder, quiet: bool = False, every: float = 30.0) -> None:
         self.folder, self.quiet, self.every = folder, quiet, every

@@ -1,4 +1,4 @@
-"""Who runs the cells. An executor takes cells and says what becomes of them; the runner knows no more of it.
+"""Where cells run. An executor takes cells and reports what becomes of them; the runner knows no more about it.
 
 Here: processes on this machine, one per core, or one for a GPU. For a cluster see `ray_executor.py`.
 """
@@ -31,7 +31,7 @@ PATIENCE = 20.0  # seconds for workers to save themselves when we are asked to s
 
 @dataclass(frozen=True)
 class Report:
-    """A cell that runs."""
+    """A cell is running."""
 
     cell: Cell
     steps: int = 0  # played by each seed
@@ -41,7 +41,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A cell that runs no more."""
+    """A cell has ended."""
 
     cell: Cell
     kind: Literal["done", "failed", "lost"]  # lost: its process or machine went away, which is not the cell's fault
@@ -125,7 +125,7 @@ class _Process:
         self._error = ""
 
     def news(self) -> Iterator[Report]:
-        """To be called when there is something to read; at the end, `outcome` is there."""
+        """Read what there is; call it when there is something. At the end of the output, `outcome` is set."""
         assert self.popen.stdout is not None
         content = os.read(self.popen.stdout.fileno(), 65536)
         *lines, self._unread = (self._unread + content).split(b"\n")
@@ -156,7 +156,7 @@ def outcome_of(cell: Cell, status: int, error: str) -> Outcome:
 
 
 def device_found(device: str | None) -> str:
-    """ "cpu" or "gpu": what was asked for, or what JAX finds. Asked in another process, which lets go of it again."""
+    """ "cpu" or "gpu": what was asked for, or what JAX finds. Asked in another process, which frees it again."""
     if device is not None:
         return device
     found: Any = subprocess.run(

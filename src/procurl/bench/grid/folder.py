@@ -1,11 +1,11 @@
-"""What lies in the folder of a benchmark, and how far it is.
+"""The folder of a benchmark: its files, and how far each cell is.
 
     grid.json                            every cell with its state, for `procurl bench status`
     cells/SETTING-STRATEGY-SEEDS-HASH/   run folders, one per cell; unfinished ones hold checkpoints
     logs/SETTING-STRATEGY-SEEDS-HASH.log
     SETTING-STRATEGY/                    run folders with all seeds, for `procurl plot` and `procurl report`
 
-The last are made of the cells and are made again when those change.
+The last are joined from the cells, and joined again when those change.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class State:
 
     state: Literal["waiting", "running", "done", "failed"] = "waiting"
     steps: int = 0  # played by each seed
-    total: int = 0  # whole iterations; 0 before anybody knows
+    total: int = 0  # in whole iterations; 0 until it is known
     ret: float | None = None
     error: str = ""
 
     def require_kinds(self) -> None:
-        """Of what was read from a file."""
+        """Refuse values of another type, as a file may hold them."""
         kinds = {"state": str, "steps": int, "total": int, "ret": float | int | None, "error": str}
         for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):
@@ -62,7 +62,7 @@ class GridFolder:
         return self.path / group.name
 
     def prepare(self) -> None:
-        """Make the folders, unless somebody else's things are there."""
+        """Make the folders, unless something else is there."""
         self._refuse_newer()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ class GridFolder:
 
     @classmethod
     def load(cls, path: Path) -> GridFolder:
-        """As far as it was written down. What is called running runs only while a process holds the folder."""
+        """The states as they were saved last. A cell counts as running only while a process holds the folder."""
         try:
             if not os.path.lexists(path / GRID):
                 raise FileNotFoundError
@@ -121,11 +121,11 @@ class GridFolder:
         return grid
 
     def tidy(self) -> None:
-        """Remove what a process left that was killed while it replaced a result."""
+        """Remove what is left by a process that was killed while it replaced a result."""
         shutil.rmtree(self.path / "cells" / ".merging", ignore_errors=True)
 
     def replace_merged(self, group: Group, result: Result) -> None:
-        """Put a result of all seeds in its place, the old one of the same name away; never is half of one there."""
+        """Write the joined result of a group over the old one, if any; half a result is never there."""
         place, aside = self.merged(group), self.path / "cells" / ".merging"
         self.tidy()
         result.save(aside / "new")

@@ -59,7 +59,7 @@ class RayExecutor:
         except BaseException:
             self._ray.shutdown()
             raise
-        # Tried again by the runner, who knows the latest checkpoint, and not by Ray, who would begin anew.
+        # Retried by the runner, which knows the latest checkpoint, and not by Ray, which would start over.
         self._play = self._ray.remote(**resources, max_retries=0, num_returns="streaming")(play)
 
     def submit(self, cell: Cell) -> None:
@@ -142,7 +142,7 @@ def latest_checkpoint(folder: Path) -> dict[str, bytes]:
     from procurl.runs.store.checkpoint import checkpoints
 
     for path in reversed(checkpoints(folder)):
-        with suppress(FileNotFoundError):  # its worker makes room while we read
+        with suppress(FileNotFoundError):  # its worker may remove it while we read
             return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(path.iterdir())}
     return {}
 
@@ -155,7 +155,7 @@ def _write_all(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def _store_checkpoint(place: Path, files: dict[str, bytes]) -> None:
-    """Keep this one alone: it is complete, and it is later than what was there."""
+    """Store this checkpoint in place of all earlier ones."""
     from procurl.runs.store.checkpoint import keep_latest, only_writer
 
     checkpoint = place / "checkpoints" / Path(min(files)).parent.name

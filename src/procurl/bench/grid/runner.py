@@ -1,7 +1,7 @@
-"""Runs a grid: skips what is done, keeps what there is, tries again what failed, joins the blocks of seeds.
+"""Runs a grid: skips cells that are done, resumes those that were cut, retries those that failed, joins the seeds.
 
-Everything that counts is in run folders, which are written as a whole or not at all. So this may be killed anywhere and
-run again, and ends with the same results.
+All results are in run folders, which are written as a whole or not at all. So this may be killed at any time and run
+again, and ends with the same results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from procurl.runs.store.disk import MANIFEST
 from procurl.runs.store.join import joined
 from procurl.runs.store.result import load_result
 
-LOSSES = 10  # so often may a cell's process or machine go away before the cell is given up
+LOSSES = 10  # how often a cell may lose its process or machine before it is given up
 SAVED_EVERY = 1.0  # seconds between two versions of grid.json
 
 
@@ -59,7 +59,7 @@ class _Run:
         self._saved_at = float("-inf")
 
     def look_around(self) -> None:
-        """What an earlier run has left."""
+        """Take stock of what an earlier run has left."""
         self.folder.tidy()
         for cell in self.folder.cells:
             if (self.folder.cell(cell) / MANIFEST).exists():
@@ -84,7 +84,7 @@ class _Run:
             self.display.news(f"started: {report.cell.name}")
 
     def try_again(self, outcome: Outcome) -> bool:
-        """What became of a cell, written down; True if it shall run once more."""
+        """Record what became of a cell; True if it is to run again."""
         cell, error = outcome.cell, outcome.error
         if outcome.kind == "done":
             try:
@@ -108,7 +108,7 @@ class _Run:
         return False
 
     def join_the_rest(self) -> None:
-        """Strategies that lack some seeds for good: what there is, and which seeds are missing."""
+        """Join what there is of strategies that lack some seeds for good, and say which."""
         for group, cells in self.groups.items():
             done = [c for c in cells if self.folder.states[c].state == "done"]
             if done and len(done) < len(cells):
@@ -117,11 +117,11 @@ class _Run:
                 self.display.news(f"{group.name}: without the seeds {missing}, whose cells failed")
 
     def _finished(self, cell: Cell) -> bool:
-        """Look at a cell's result, file by file; True if it is one of a whole run."""
+        """Verify and record a cell's result; True if its run is finished."""
         result = load_result(self.folder.cell(cell))
         if result.status != "finished":
             return False
-        shutil.rmtree(self.folder.cell(cell) / "checkpoints", ignore_errors=True)  # nobody goes on from there
+        shutil.rmtree(self.folder.cell(cell) / "checkpoints", ignore_errors=True)  # no longer needed
         state = self.folder.states[cell]
         state.state, state.error = "done", ""
         state.steps = state.total = int(result.steps[-1])
@@ -141,7 +141,7 @@ class _Run:
             self._join(group, cells, missing=[])
 
     def _join(self, group: Group, cells: list[Cell], missing: list[int]) -> None:
-        """One run folder of all seeds, unless it is there. It names its cells, so that one can tell."""
+        """Write one run folder with all seeds, unless it is there: it lists the cells that it was made of."""
         names = [c.name for c in cells]
         place = self.folder.merged(group)
         if place.exists() and _cells_in(place) == names:
@@ -160,7 +160,7 @@ class _Run:
 
 
 def _cells_in(place: Path) -> list[str] | None:
-    """The cells that a joined run was made of; None if it is damaged. Anybody else's folder is refused."""
+    """The cells that a joined run was made of; None if it is damaged. Any other folder is refused."""
     foreign = RunFolderError(
         f"{place} is not of this benchmark; nothing was changed. Move it away, or choose another --out."
     )

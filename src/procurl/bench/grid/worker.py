@@ -1,6 +1,6 @@
 """The process that trains one cell: `python -m procurl.bench.grid.worker JOB`, started by an executor.
 
-It says how it goes on its standard output, one JSON object a line; everything else that is printed goes to its standard
+It reports on its standard output, one JSON object per line; everything else that is printed goes to its standard
 error, which is the cell's log. Its standard input is a pipe that nobody writes to: when the parent ends, however that
 happens, the pipe closes and the worker ends too. Nothing is lost by that, since it saves itself as it goes.
 """
@@ -27,7 +27,7 @@ from procurl.runs.store import disk
 
 @dataclass(frozen=True)
 class Job:
-    """All that a worker is told."""
+    """All that a worker needs to know."""
 
     cell: Cell
     folder: Path
@@ -92,14 +92,14 @@ def _train(job: Job, say: Any) -> None:
 
 
 def _wait_for(folder: Path) -> None:
-    """Until a worker whose parent was killed a moment ago has ended, too."""
+    """Wait for a worker that has the folder: if its parent was killed a moment ago, it is about to end, too."""
     folder.mkdir(parents=True, exist_ok=True)
     with disk.locked(folder, wait=True):
         pass
 
 
 def _channel() -> Any:
-    """A function that says something to the parent. Whoever else prints, prints to the log."""
+    """A function that says something to the parent. Anything else that is printed goes to the log."""
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

@@ -1,7 +1,7 @@
 """One self-contained page about many runs: `procurl report DIR -o report.html`.
 
 `page_data.py` says what is on the page, the files in `assets/` how it looks; here they become one file. It needs no
-network, and its content security policy makes the browser see to that.
+network, and its content security policy makes the browser enforce that.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def embedded(data: Any) -> str:
-    """JSON that is safe between script tags: it holds no sign that HTML knows."""
+    """JSON that is safe between script tags: it holds no character that is special in HTML."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))  # ASCII: U+2028 and the like are escaped
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

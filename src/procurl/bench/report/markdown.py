@@ -93,7 +93,7 @@ def _value(value: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    """Names are the user's: nothing in them starts a new cell, a tag or a link."""
+    """Names are user text: nothing in them starts a new cell, a tag or a link."""
     text = in_one_line(text)
     for sign in "\\`*_[]<>|":
         text = text.replace(sign, f"\\{sign}")

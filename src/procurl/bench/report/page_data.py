@@ -37,8 +37,15 @@ EVALUATIONS = 200  # of each curve
 SEED_NUMBERS = 400_000  # returns of single seeds on the whole page
 TARGETS = 400  # distinct held-out contexts
 REPEATS = 2000  # of every bootstrap
-GRID = 1000  # contexts are rounded to this part of the space's width
-OTHER_COLOURS = (OWN_COLOUR, "#882255", "#44AA99", "#332288", "#AA4499", "#999933")  # Tol's; several of one's own
+GRID = 1000  # contexts are rounded to 1 / GRID of the space's width
+OTHER_COLOURS = (
+    OWN_COLOUR,
+    "#882255",
+    "#44AA99",
+    "#332288",
+    "#AA4499",
+    "#999933",
+)  # Paul Tol's palette, for several teachers of one's own
 
 
 def page_data(collection: Collection) -> dict[str, Any]:
@@ -72,8 +79,8 @@ class _Budget:
 
 def threshold_of(study: Study) -> float:
     """Half-way between the lowest and the highest return that the setting knows."""
-    low, high = study.space["value_range"] if study.space else (0.0, 1.0)
-    return float(low + 0.5 * (high - low))
+    low, high = _value_range(study)
+    return low + 0.5 * (high - low)
 
 
 def summary_of(strategy: Strategy, threshold: float) -> Summary:

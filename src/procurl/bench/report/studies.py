@@ -104,7 +104,7 @@ def collect(paths: Iterable[str | os.PathLike[str]]) -> Collection:
     n_runs = sum(len(runs) for runs in groups.values())
     for file in files:
         rows = recorded.read(file)
-        if rows:  # other JSON files lie about in folders, and are nobody's results
+        if rows:  # other JSON files in these folders hold no results
             studies.append(_recorded_study(file.stem, rows))
             n_runs += len(rows)
     if not studies:
@@ -155,7 +155,7 @@ def _not_joined(grid: GridFolder) -> list[Path]:
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """What a report needs of a run; the rest, weights among it, is let go as soon as the folder is read."""
+    """What a report needs of a run; the rest, weights included, is dropped as soon as the folder is read."""
 
     name: str
     key: str

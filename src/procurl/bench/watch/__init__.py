@@ -158,7 +158,7 @@ def require_setting(result: Result, run: str | Path) -> None:
 
 
 def student_row(result: Result, run: str | Path, seed: int | None) -> int:
-    """Of the seed that was named, or of the best one."""
+    """The row of the seed that was named, or of the best one."""
     seeds = [int(s) for s in result.seeds]
     if seed is None:
         seed = seeds[int(np.nanargmax(result.ret[:, -1]))]

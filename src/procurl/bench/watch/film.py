@@ -1,6 +1,6 @@
 """Animations as files: panels side by side with captions, few enough frames, written as GIF (Pillow) or MP4 (PyAV).
 
-Nothing here knows of tasks or students; `watch.py` says what is shown.
+Nothing here knows of tasks or students; `bench/watch/__init__.py` says what is shown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HOLD = 1.5  # seconds that the last frame stays
 MARGIN, TEXT = 12, 13  # pixels: between panels, and of a line's letters
 LINE = TEXT + 5
 PAPER, INK, FAINT = (255, 255, 255), (34, 34, 34), (110, 110, 110)
-GREEN, RED = (0, 120, 88), (178, 60, 0)  # told apart by everybody, and the words say it too
+GREEN, RED = (0, 120, 88), (178, 60, 0)  # safe for colour-blind people, and the words say it too
 
 
 class Line(NamedTuple):

@@ -87,7 +87,7 @@ class RunFolder:
         return carry
 
     def keep(self, engine: AnyEngine, carry: Any, log: Log) -> None:
-        """Save if it is time to (a share of the time goes into saving, no more), or if the run ends here."""
+        """Save if it is time to (saving may take a share of the time, no more), or if the run ends here."""
         self._tell_failures(log)
         due = time.perf_counter() - self._saved_at >= self._last_cost * (1 / self.save_share - 1)
         if log.status == "failed" or log.iterations == self._saved_iterations:
@@ -107,7 +107,7 @@ class RunFolder:
             log.saved(self._last_cost)
 
     def _tell_failures(self, log: Log) -> None:
-        """What became of seeds that stopped, for people to look at while the others go on."""
+        """Describe the seeds that failed, for people to look at while the others go on."""
         if len(log.failures) > self._failures_told:
             try:
                 failure.write_all(self.path, log.failures.values())
@@ -301,7 +301,7 @@ def keep_latest(folder: Path, n: int) -> None:
 
 
 def _refuse_link(path: Path) -> None:
-    """What is written or removed there would be somebody else's."""
+    """Through a link, we would write or remove what lies elsewhere."""
     if path.is_symlink():
         raise RunFolderError(f"{path} is a link; expected a folder of this run. Put the folder itself there")
 
@@ -324,7 +324,7 @@ def move_aside(folder: Path) -> Path | None:
 
 
 def _free(path: Path) -> Path:
-    """The path itself, or with the first number that is not taken."""
+    """The path itself, or with the first number that is free."""
     taken = 1
     free = path
     while free.exists():

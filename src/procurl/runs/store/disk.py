@@ -27,9 +27,9 @@ from procurl.errors import RunFolderError
 MANIFEST = "manifest.json"
 PARTIAL = ".partial"  # the folder in which others are written before they get their names
 MOST_TEXT = 64 * 2**20  # bytes of JSON or TOML; ours have kilobytes
-MOST_DEPTH = 32  # lists in lists; Python's own reader gives up somewhere near a thousand, and other code before
-# A compressed file may unpack to this many bytes, and to so many for each of its own. Zeros shrink to a thousandth:
-# a file of ten megabytes that holds nothing else would fill ten gigabytes of memory.
+MOST_DEPTH = 32  # levels of nesting; Python's own reader fails near a thousand, other code earlier
+# A compressed file may unpack to this many bytes plus this many times its own size. Zeros shrink to a thousandth: a
+# file of ten megabytes that holds nothing else would fill ten gigabytes of memory.
 UNPACKED_BYTES, UNPACKED_RATIO = 256 * 2**20, 100
 
 
@@ -142,8 +142,8 @@ def from_tensors(content: bytes) -> dict[str, np.ndarray]:
 def read(path: Path, most: int | None = None, named_by_user: bool = False) -> bytes:
     """The content of a plain file, of `most` bytes at most.
 
-    A link may lead anywhere, a pipe would wait for ever, a device may have no end: a stranger's folder can hold all.
-    A file that the user named may be a link of theirs.
+    A link may lead anywhere, a pipe would block for ever, a device may have no end: a folder from a stranger can hold
+    any of these. A file that the user named may be a link of their own.
     """
     try:
         path = Path(os.path.realpath(path)) if named_by_user else path

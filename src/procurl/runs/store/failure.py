@@ -40,7 +40,7 @@ class Failure:
     iteration: int  # the first whose numbers do not count
     n_steps: int  # environment steps of one iteration
     what: str  # a name of trace.FINITE, "context" or "evaluation"
-    step: int  # within the iteration, -1 where it is no matter of a single step
+    step: int  # within the iteration; -1 if no single step is to blame
     environment: int  # which copy, -1 likewise
     place: dict[str, np.ndarray]  # what was there, by name
 
@@ -98,7 +98,7 @@ def _failure(row: Any, place: dict[str, np.ndarray]) -> Failure:
 
 
 def write_all(run_folder: Path, failures: Iterable[Failure]) -> None:
-    """The folders of these, and no others: for people. Checkpoints and results know of failures by themselves."""
+    """Write the folders of these and no others, for people: checkpoints and results carry failures themselves."""
     home = run_folder / FOLDER
     remove_all(run_folder)
     for failure in failures:
@@ -115,7 +115,7 @@ def remove_all(run_folder: Path) -> None:
 
 
 def read(folder: str | os.PathLike[str]) -> Failure:
-    """One that was written, such as RUN/failures/seed-3, after checking it against its manifest."""
+    """Read one, such as RUN/failures/seed-3, after checking it against its manifest."""
     data = manifest.read_folder(Path(folder), FAILURE)
     manifest.refuse_others(Path(folder), FAILURE.files)
     try:
@@ -125,7 +125,7 @@ def read(folder: str | os.PathLike[str]) -> Failure:
 
 
 def require_whole(run_folder: Path, seeds: Iterable[int]) -> None:
-    """The folders of exactly these seeds, unaltered. All of them may be away: a result knows what was in them."""
+    """Require the folders of exactly these seeds, unaltered, or none at all: a result carries their content."""
     home, names = run_folder / FOLDER, [f"seed-{seed}" for seed in seeds]
     if home.is_dir():
         manifest.refuse_others(home, names)

@@ -83,16 +83,16 @@ def _verified(folder: Path, form: Format) -> dict[str, bytes]:
 
 
 def refuse_newer_folder(folder: Path, form: Format) -> None:
-    """To be called before anything is written to a folder that may hold something already."""
+    """Call this before writing to a folder that may already hold something."""
     refuse_newer_file(folder / MANIFEST, form.name, form.version)
 
 
 def refuse_newer_file(path: Path, name: str, known: int) -> None:
-    """The same, of a JSON file."""
+    """The same for a JSON file."""
     try:
         says = from_json(read(path, MOST_TEXT))
     except (RunFolderError, ValueError):
-        return  # it is not there, or damaged: whoever reads it says so
+        return  # missing or damaged: reading it will say so
     refuse_newer(path, says, name, known)
 
 
@@ -110,7 +110,7 @@ def refuse_newer(path: Path, says: Any, name: str, known: int | str) -> None:
 
 
 def _writer(path: Path, says: dict[str, Any]) -> str:
-    """Which procurl it was, in brackets, where that is written down: in the file, or in those of its manifest."""
+    """The version that wrote it, in parentheses, if the file or one beside the manifest names it."""
     version = says.get("procurl")
     if path.name == MANIFEST:
         with suppress(Exception):  # in a later format all of this may be different
@@ -121,10 +121,10 @@ def _writer(path: Path, says: dict[str, Any]) -> str:
 
 
 def refuse_others(folder: Path, expected: Iterable[str], strict: bool = True) -> None:
-    """No file but these: one that nobody wrote on purpose is a sign that something went wrong.
+    """Refuse any file but these: one that procurl did not write is a sign that something went wrong.
 
-    Unless `strict`, what is no data may be there as well: folders (checkpoints), pictures and pages that our own
-    commands make, and hidden files, as file managers leave them behind.
+    Unless `strict`, what is not data may be there as well: folders (checkpoints), pictures and pages that our own
+    commands make, and hidden files, which file managers leave behind.
     """
     extra = {p.name for p in folder.iterdir() if strict or not _is_no_data(p)} - {*expected, MANIFEST}
     if extra:

@@ -81,13 +81,13 @@ class Result:
         return folder
 
     def write_into(self, folder: Path) -> None:
-        """The same, in a folder that is already ours."""
+        """The same, into a folder that was reserved before."""
         contents = manifest.sealed(self._files(), RUN)
         try:
             failure.write_all(folder, self.failures)
             disk.fill_folder(folder, contents)
         except OSError as error:
-            with suppress(OSError):  # a disk that has become read-only; without a manifest, nothing there looks whole
+            with suppress(OSError):  # the disk is read-only now; without a manifest, nothing there looks complete
                 remove_result(folder)
             raise SaveError(folder, error, self) from error
 
@@ -123,12 +123,12 @@ class SaveError(RunFolderError):
         self.result = result
 
     def add(self, what: str) -> None:
-        """Something that the user should know as well."""
+        """Append something that the user should also know."""
         self.args = (f"{self.args[0]} {what}",)
 
 
 def steps_per_iteration(config: dict[str, Any]) -> int:
-    """Of a run, by its configuration."""
+    """Environment steps of each seed in one iteration, from the configuration of a run."""
     student = config["config"].get("sac") or config["config"]["ppo"]
     return int(student["n_steps"])
 
@@ -150,7 +150,7 @@ def reserve(path: str | os.PathLike[str], besides: tuple[str, ...] = ()) -> Path
 
 
 def remove_result(folder: Path) -> None:
-    """Take the files of a result out of a run folder, the manifest first: never does half a result look whole."""
+    """Remove the files of a result, the manifest first, so that half a result never looks complete."""
     manifest.refuse_newer_folder(folder, RUN)
     for name in (disk.MANIFEST, *FILES):
         (folder / name).unlink(missing_ok=True)

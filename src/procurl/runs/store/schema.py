@@ -1,4 +1,4 @@
-"""Does a file hold what its name says? Digests tell damage, not lies: whoever writes a folder writes its manifest, too.
+"""Does a file hold what its name says? Digests reveal damage, not forgery: who writes a folder writes its manifest.
 
 Checked when a result is read, so that nothing behind that point has to doubt it: names are text, numbers are numbers,
 and all arrays are about the same seeds, evaluations and tasks. NaN may be among the numbers, as a run may fail.
@@ -88,7 +88,7 @@ def _evaluations(data: dict[str, Any]) -> None:
 
 
 def _trace(data: dict[str, Any]) -> None:
-    """Leading axes (seed, iteration) everywhere but in what failed seeds left; a run that was cut at once has none."""
+    """All but what failed seeds left has leading axes (seed, iteration); a run that was cut at once has no arrays."""
     config = data["config.json"]
     arrays = {name: a for name, a in data["trace.npz"].items() if not name.startswith(failure.PREFIX)}
     iterations = min((a.shape[1] for a in arrays.values() if a.ndim > 1), default=None)
@@ -123,7 +123,7 @@ def _kind(name: str, value: Any, kind: Any) -> Any:
 
 
 def _array(arrays: dict[str, np.ndarray], name: str, kinds: str, shape: tuple[int | None, ...]) -> np.ndarray:
-    """One whose type is of these kinds (NumPy's letters), and of this shape; None fits any length."""
+    """The array of this name, of one of these kinds (NumPy's letters) and of this shape; None fits any length."""
     if name not in arrays:
         raise ValueError(f"it has no {name}")
     a = arrays[name]

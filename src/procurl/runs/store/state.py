@@ -14,8 +14,8 @@ from procurl.errors import CheckpointError, ConfigError, NewerFormatError
 from procurl.runs.store import disk, manifest
 
 FORMAT = ("procurl-state", "2")
-BEFORE = ("procurl-state", "1")  # its digest is of the tensors alone, not of the notes; still read
-UNSIGNED = "0" * 64  # where the digest of a file will stand, while it is computed
+BEFORE = ("procurl-state", "1")  # its digest covers the tensors but not the notes; still read
+UNSIGNED = "0" * 64  # stands in for the digest of a file while that is computed
 
 
 def save_state(path: str | os.PathLike[str], state: Any, **notes: str) -> Path:
@@ -58,7 +58,7 @@ def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dic
         tensors = disk.from_tensors(content)  # which checks the header, too
     except NewerFormatError:
         raise
-    except Exception as error:  # the reader's own errors are of many kinds, and all mean this
+    except Exception as error:  # the readers raise errors of many kinds, which all mean this
         raise CheckpointError(f"{path} cannot be read: {error}") from error
     form = metadata.get("format"), metadata.get("version")
     if form not in (FORMAT, BEFORE):
@@ -71,7 +71,7 @@ def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dic
 
 
 def note(path: str | os.PathLike[str], notes: dict[str, str], name: str) -> Any:
-    """What a note says, where it is JSON; None where it is not there."""
+    """The content of a note that holds JSON; None if there is no such note."""
     try:
         return disk.from_json(notes.get(name, "null"), finite=False)  # a space may reach to infinity
     except ValueError as error:
@@ -79,7 +79,7 @@ def note(path: str | os.PathLike[str], notes: dict[str, str], name: str) -> Any:
 
 
 def _entry(digest: str) -> bytes:
-    """How the digest stands in the header. A whole file is hashed with zeros there: a digest cannot hold itself."""
+    """The digest as it appears in the header. The file is hashed with zeros there: no digest can contain itself."""
     return f'"sha256":"{digest}"'.encode()
 
 
@@ -123,7 +123,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _digest(tensors: dict[str, np.ndarray]) -> str:
-    """Of version 1."""
+    """The digest of version 1."""
     sha = hashlib.sha256()
     for name in sorted(tensors):
         sha.update(f"{name} {tensors[name].dtype} {tensors[name].shape} ".encode())
