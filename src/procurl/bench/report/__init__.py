@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from procurl.bench.report.page_data import page_data
+from procurl.bench.report import page_data
 from procurl.bench.report.studies import Collection
 from procurl.runs.store import disk
 
@@ -34,7 +34,7 @@ def page(collection: Collection) -> str:
         "css": parts["page.css"],
         "chart": chart,
         "script": parts["page.js"],
-        "data": embedded(page_data(collection)),
+        "data": embedded(page_data.page_data(collection)),
     }
     head, *rest = parts["template.html"].split("{{")  # one pass: what is filled in is never searched for places
     pieces = [head]
