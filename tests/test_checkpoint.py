@@ -102,7 +102,7 @@ def train_and_die(folder, teacher, seeds, how, number):
             os.kill(os.getpid(), signal.SIGKILL)
 
         if how == "in a save":
-            left, real = rng.randrange(1, 13), storage.write
+            left, real = rng.randrange(1, 13), disk.write
 
             def write(path, content):
                 global left
@@ -112,7 +112,7 @@ def train_and_die(folder, teacher, seeds, how, number):
                     die()
                 real(path, content)
 
-            storage.write = write
+            disk.write = write
 
         armed = False
 
