@@ -12,17 +12,20 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
 from procurl.check.fields import check_fields, param
 from procurl.envs.box_space import box_space
+from procurl.envs.pictures import GOAL_COLOUR, OUTLINE, WALL, Canvas, Frame, Scene, Trail
 from procurl.programs import pytree
 from procurl.targets import Mixture, Point, Uniform
 from procurl.types import Continuous, Step, TargetDistribution, Task, TaskSpace
 
 LOW, HIGH = (-9.0, -9.0, 0.05), (9.0, 9.0, 18.0)
 NAMES = ("goal_x", "goal_y", "tolerance")
-BORDER, BLOCK = 7.0, 5.0  # one walks on the ring [-7, 7]^2 minus the open square (-5, 5)^2
+BORDER, BLOCK = 7.0, 5.0  # the floor is the ring [-7, 7]^2 minus the open square (-5, 5)^2
 DATA_SEED = 20240804  # of pool, targets and held-out tasks: the same for every run
 
 
@@ -64,7 +67,7 @@ class Maze:
 
 
 def move(position: Array, displacement: Array) -> Array:
-    """One stops at the outer border and slides along the block, axis by axis."""
+    """The walker stops at the outer border and slides along the block, axis by axis."""
     moved = jnp.clip(position + displacement, -BORDER, BORDER)
     enters = jnp.all(jnp.abs(moved) < BLOCK)
     came_from_outside = jnp.abs(position) >= BLOCK  # bool[2]  that axis stops at the block's edge, the other moves on
@@ -108,3 +111,21 @@ def space(target: str, pool_size: int = 10_000, n_targets: int = 100, n_held_out
         n_targets=n_targets, n_held_out=n_held_out,
         feasible=goal_on_ring, fresh_seeds=True,
     )  # fmt: skip
+
+
+def picture(trail: Trail, context: NDArray[np.float32]) -> Frame:
+    """The ring, the goal with its tolerance (also where it lies in a wall), the walker and its path."""
+    goal, tolerance = (float(context[0]), float(context[1])), float(context[2])
+    canvas = Canvas(extent=9.6, colour=WALL)
+    canvas.box((-BORDER, -BORDER), (BORDER, BORDER), (250, 249, 246))
+    canvas.box((-BLOCK, -BLOCK), (BLOCK, BLOCK), WALL)
+    canvas.disc(goal, tolerance, GOAL_COLOUR, alpha=0.30)
+    canvas.ring(goal, tolerance, 0.10, GOAL_COLOUR)
+    canvas.disc(goal, 0.28, OUTLINE)
+    canvas.disc(goal, 0.20, GOAL_COLOUR)  # so that one sees a tolerance of 0.05
+    canvas.trail(trail, 0.12)
+    canvas.agent(trail[-1], 0.34)
+    return canvas.frame()
+
+
+SCENE = Scene(reach=(BORDER, BORDER), position=lambda state: state.position, draw=picture, fps=20)

@@ -1,59 +1,34 @@
-"""Pictures of procurl's environments: a small rasteriser in NumPy with smooth edges, and one function per environment.
+"""Pictures of environments: a small rasteriser in NumPy with smooth edges. Each environment draws its own scene.
 
 A shape is a signed distance (negative inside), and a pixel takes as much of a colour as the shape covers of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from jax import Array
 from numpy.typing import NDArray
-
-from procurl.envs.maze import BLOCK, BORDER
-from procurl.envs.point_mass import GOAL
-from procurl.envs.point_mass import HIGH as POINT_MASS_HIGH
 
 Frame = NDArray[np.uint8]
 Point = Sequence[float] | NDArray[Any]
+Trail = Sequence[Point]  # where the agent has been in this episode
 
 SIZE = 400  # pixels, each way
-FLOOR, ICE, SAND = (250, 249, 246), (238, 246, 252), (240, 226, 200)
 WALL = (52, 58, 70)
 GOAL_COLOUR, AGENT, OUTLINE = (0, 158, 115), (213, 94, 0), (255, 255, 255)  # of Okabe and Ito's palette
 
 
-def point_mass(trail: Sequence[Point], context: NDArray[np.float32]) -> Frame:
-    """The wall with its gate, the goal below, the mass and its path; the floor goes from ice to sand with friction."""
-    gate, width, friction = (float(c) for c in context)
-    canvas = Canvas(extent=4.3, colour=WALL)
-    share = friction / POINT_MASS_HIGH[2]
-    canvas.box((-4.0, -4.0), (4.0, 4.0), tuple(a + share * (b - a) for a, b in zip(ICE, SAND, strict=True)))
-    canvas.disc(GOAL, 0.30, GOAL_COLOUR, alpha=0.35)
-    canvas.ring(GOAL, 0.30, 0.07, GOAL_COLOUR)
-    left, right = max(gate - width / 2, -4.0), min(gate + width / 2, 4.0)
-    canvas.box((-4.0, -0.08), (left, 0.08), WALL)
-    canvas.box((right, -0.08), (4.0, 0.08), WALL)
-    canvas.trail(trail, 0.06)
-    canvas.agent(trail[-1], 0.17)
-    return canvas.frame()
+class Scene(NamedTuple):
+    """What Gymnasium asks of an environment beyond procurl's protocol."""
 
-
-def maze(trail: Sequence[Point], context: NDArray[np.float32]) -> Frame:
-    """The ring, the goal with its tolerance (also where it lies in a wall), the walker and its path."""
-    goal, tolerance = (float(context[0]), float(context[1])), float(context[2])
-    canvas = Canvas(extent=9.6, colour=WALL)
-    canvas.box((-BORDER, -BORDER), (BORDER, BORDER), FLOOR)
-    canvas.box((-BLOCK, -BLOCK), (BLOCK, BLOCK), WALL)
-    canvas.disc(goal, tolerance, GOAL_COLOUR, alpha=0.30)
-    canvas.ring(goal, tolerance, 0.10, GOAL_COLOUR)
-    canvas.disc(goal, 0.28, OUTLINE)
-    canvas.disc(goal, 0.20, GOAL_COLOUR)  # so that one sees a tolerance of 0.05
-    canvas.trail(trail, 0.12)
-    canvas.agent(trail[-1], 0.34)
-    return canvas.frame()
+    reach: tuple[float, ...]  # of the observation's dimensions before the context: each lies in [-reach, reach]
+    position: Callable[[Any], Array]  # state -> f32[..., 2]
+    draw: Callable[[Trail, NDArray[np.float32]], Frame]  # of (trail, context)
+    fps: int
 
 
 class Canvas:
@@ -82,7 +57,7 @@ class Canvas:
         distance = np.maximum(np.maximum(low[0] - x, x - high[0]), np.maximum(low[1] - y, y - high[1]))
         self._blend(rows, columns, distance, colour)
 
-    def trail(self, points: Sequence[Point], width: float) -> None:
+    def trail(self, points: Trail, width: float) -> None:
         """A path that fades into the past."""
         paint = np.zeros((SIZE, SIZE), np.float32)
         for i, (a, b) in enumerate(pairwise(points), start=1):

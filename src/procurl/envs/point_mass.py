@@ -11,10 +11,13 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
 from procurl.check.fields import check_fields, param
 from procurl.envs.box_space import box_space
+from procurl.envs.pictures import GOAL_COLOUR, WALL, Canvas, Frame, Scene, Trail
 from procurl.programs import pytree
 from procurl.targets import Mixture, Point
 from procurl.types import Continuous, Step, TargetDistribution, Task, TaskSpace
@@ -70,8 +73,8 @@ class PointMass:
 def move(state: State, force: Array, noise: Array) -> State:
     """Explicit Euler steps; at the wall the mass passes through the gate or stops for good.
 
-    The steps go on as if there was no wall, and who has hit it is put where that was: otherwise all of a step would
-    depend on all of the one before, which XLA compiles, and computes, over and over again.
+    All steps are computed as if there were no wall, and a mass that has hit it is then put back to that place.
+    Otherwise every step would depend on the whole of the one before, which XLA would compile and compute repeatedly.
     """
     x, vx, y, vy, hit, _, (gate, width, friction) = state
     x_stop = x
@@ -121,3 +124,31 @@ def space(target: str, pool_size: int = 20_000, n_targets: int = 400, n_held_out
         NAMES, LOW, HIGH, TARGETS[target], DATA_SEED,
         n_uniform=pool_size, n_targets=n_targets, n_held_out=n_held_out,
     )  # fmt: skip
+
+
+ICE, SAND = (238, 246, 252), (240, 226, 200)
+
+
+def picture(trail: Trail, context: NDArray[np.float32]) -> Frame:
+    """The wall with its gate, the goal below, the mass and its path; the floor goes from ice to sand with friction."""
+    gate, width, friction = (float(c) for c in context)
+    canvas = Canvas(extent=4.3, colour=WALL)
+    share = friction / HIGH[2]
+    floor = tuple(a + share * (b - a) for a, b in zip(ICE, SAND, strict=True))
+    canvas.box((-4.0, -4.0), (4.0, 4.0), floor)
+    canvas.disc(GOAL, 0.30, GOAL_COLOUR, alpha=0.35)
+    canvas.ring(GOAL, 0.30, 0.07, GOAL_COLOUR)
+    left, right = max(gate - width / 2, -4.0), min(gate + width / 2, 4.0)
+    canvas.box((-4.0, -0.08), (left, 0.08), WALL)
+    canvas.box((right, -0.08), (4.0, 0.08), WALL)
+    canvas.trail(trail, 0.06)
+    canvas.agent(trail[-1], 0.17)
+    return canvas.frame()
+
+
+SCENE = Scene(
+    reach=(4.0, np.inf, 4.0, np.inf),
+    position=lambda state: jnp.stack([state.x, state.y], axis=-1),
+    draw=picture,
+    fps=10,
+)

@@ -1,29 +1,23 @@
-"""The benchmark settings: SETTINGS maps a name to a function that builds (environment, task space)."""
+"""The benchmark settings: SETTINGS maps a name to the environment's class and a function that builds the task space."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 from procurl.check.fields import checked_fields
 from procurl.devices import require_32_bits
-from procurl.envs import maze, minigrid, point_mass
-from procurl.envs.bipedal.space import BoxWalker, bipedal_space
+from procurl.envs.catalogue import CATALOGUE
 from procurl.errors import unknown_name
 from procurl.types import TaskSpace
 
 SETTINGS: dict[str, tuple[type, Callable[..., TaskSpace]]] = {
-    "point-mass-1t": (point_mass.PointMass, partial(point_mass.space, "1t")),
-    "point-mass-2g": (point_mass.PointMass, partial(point_mass.space, "2g")),
-    "point-mass-1g": (point_mass.PointMass, partial(point_mass.space, "1g")),
-    "maze-plane": (maze.Maze, partial(maze.space, "plane")),
-    "maze-1t": (maze.Maze, partial(maze.space, "1t")),
-    "maze-1g": (maze.Maze, partial(maze.space, "1g")),
-    "maze-2g": (maze.Maze, partial(maze.space, "2g")),
-    "minigrid": (minigrid.MiniGrid, minigrid.space),
-    "bipedal": (BoxWalker, bipedal_space),
+    name: (resolve_name(entry.environment), partial(resolve_name(entry.space), *setting.space_args))
+    for entry in CATALOGUE
+    for name, setting in entry.settings.items()
 }
 
 

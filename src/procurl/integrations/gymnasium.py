@@ -3,7 +3,7 @@
     import gymnasium, procurl.integrations.gymnasium
     env = gymnasium.make("procurl/PointMass-v0")
 
-Importing this module registers them and does not import JAX, so that workers around somebody else's environment stay
+Importing this module registers them and does not import JAX, so that workers which wrap another environment stay
 light. (Gymnasium 1.0 gave up plugins that register themselves: a package has to be imported once, or named in the id,
 as in "procurl.integrations.gymnasium:procurl/PointMass-v0".)
 """
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from procurl.envs.catalogue import CATALOGUE
 from procurl.envs.host_tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, refuse_unknown
 from procurl.errors import ConfigError, needs_extra
 
@@ -29,16 +30,8 @@ if TYPE_CHECKING:
 
 Apply = Callable[[gymnasium.Env[Any, Any], NDArray[np.float32]], object]
 
-# id -> (the settings' common name, the default setting)
-REGISTERED = {
-    "procurl/PointMass-v0": ("point-mass", "point-mass-1t"),
-    "procurl/Maze-v0": ("maze", "maze-plane"),
-}
-# id -> the class, for those that play in another package and not in JAX
-ON_PACKAGES = {
-    "procurl/MiniG-v0": "procurl.integrations.minigrid:MiniG",  # extra [minigrid]
-    "procurl/StumpTracks-v0": "procurl.envs.bipedal.stump_tracks:StumpTracks",  # extra [box2d]
-}
+# id -> (what its settings' names begin with, the default setting), for the environments that play in JAX
+REGISTERED = {e.gymnasium_id: (e.name, next(iter(e.settings))) for e in CATALOGUE if e.gymnasium_class is None}
 
 
 class TaskEnv(TakesTasks, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -139,7 +132,7 @@ class TaskEnv(TakesTasks, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstruct
 
 
 def first_observations(probe: gymnasium.Env[Any, Any], tasks: Any) -> Any:
-    """The first observation of each task of a batch, in an environment that takes tasks and that nobody plays in.
+    """The first observation of each task of a batch, in an environment that takes tasks and is not being played.
 
     A `Task` of NumPy arrays gives an array with a leading axis of tasks, or a dictionary of those.
     """
@@ -183,17 +176,20 @@ def _with_context(observation_space: spaces.Space[Any], context: spaces.Box) -> 
 
 def register() -> None:
     """Put procurl's environments into Gymnasium's registry; a second call does nothing."""
-    for env_id, (family, setting) in REGISTERED.items():
-        if env_id not in gymnasium.registry:
-            gymnasium.register(
-                env_id,
-                entry_point="procurl.integrations.setting_env:SettingEnv",
-                vector_entry_point="procurl.integrations.setting_vector:SettingVectorEnv",
-                kwargs={"setting": setting, "family": family},
-            )
-    for env_id, entry_point in ON_PACKAGES.items():
-        if env_id not in gymnasium.registry:
-            gymnasium.register(env_id, entry_point=entry_point)
+    for entry in CATALOGUE:
+        env_id = entry.gymnasium_id
+        if env_id in gymnasium.registry:
+            continue
+        if entry.gymnasium_class is not None:
+            gymnasium.register(env_id, entry_point=entry.gymnasium_class)
+            continue
+        family, setting = REGISTERED[env_id]
+        gymnasium.register(
+            env_id,
+            entry_point="procurl.integrations.setting_env:SettingEnv",
+            vector_entry_point="procurl.integrations.setting_vector:SettingVectorEnv",
+            kwargs={"setting": setting, "family": family},
+        )
 
 
 register()

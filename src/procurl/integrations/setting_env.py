@@ -7,44 +7,24 @@ comes from the generator that `reset(seed=...)` seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from pkgutil import resolve_name
+from typing import Any
 
 import gymnasium
 import jax
-import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 from jax import Array
 from numpy.typing import NDArray
 
 from procurl import envs
-from procurl.envs import maze, pictures, point_mass
+from procurl.envs.catalogue import CATALOGUE
 from procurl.envs.host_tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, refuse_unknown
+from procurl.envs.pictures import Frame, Scene
 from procurl.errors import ConfigError, unknown_name
 from procurl.programs import jit
 from procurl.types import Continuous, Step, Task, TaskSpace
-
-Frame = NDArray[np.uint8]
-
-
-class Scene(NamedTuple):
-    """What Gymnasium asks of an environment beyond procurl's protocol."""
-
-    reach: tuple[float, ...]  # of the observation's dimensions before the context: each lies in [-reach, reach]
-    position: Callable[[Any], Array]  # state -> f32[..., 2]
-    draw: Callable[..., Frame]  # (trail, context) -> picture
-    fps: int
-
-
-SCENES: dict[type, Scene] = {
-    point_mass.PointMass: Scene(
-        (4.0, np.inf, 4.0, np.inf), lambda state: jnp.stack([state.x, state.y], axis=-1), pictures.point_mass, 10
-    ),
-    maze.Maze: Scene((maze.BORDER, maze.BORDER), lambda state: state.position, pictures.maze, 20),
-}
-
 
 METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
 
@@ -122,7 +102,8 @@ class Setting:
         if tasks not in ("pool", "targets", "held_out"):
             raise unknown_name("set of tasks", tasks, ("pool", "targets", "held_out"))
         self.env, self.space = _make(setting, tuple(sorted(fields.items())))
-        self.scene = SCENES.get(type(self.env))
+        where = next(entry.scene for entry in CATALOGUE if setting in entry.settings)
+        self.scene: Scene | None = resolve_name(where) if where else None
         if render_mode not in (None, *(["rgb_array"] if self.scene else [])):
             raise ConfigError(f"render_mode = {render_mode!r}: expected None{' or rgb_array' if self.scene else ''}")
         self.tasks = _on_host(setting, tasks)
