@@ -51,7 +51,7 @@ class SettingEnv(TakesTasks, gymnasium.Env[NDArray[np.float32], Any]):
         render_mode: str | None = None,
         **fields: Any,
     ) -> None:
-        self.setting = Setting(setting, family, tasks, render_mode, fields)
+        self.setting = HostSetting(setting, family, tasks, render_mode, fields)
         self.metadata, self.render_mode = self.setting.metadata, render_mode
         self.observation_space, self.action_space = self.setting.spaces()  # type: ignore[assignment]
         self._desk = self.setting.desk()
@@ -92,7 +92,7 @@ class SettingEnv(TakesTasks, gymnasium.Env[NDArray[np.float32], Any]):
             self._trail.append(np.asarray(self.setting.scene.position(self.state)))
 
 
-class Setting:
+class HostSetting:
     """A setting on the host: what the single and the vector environment have in common."""
 
     def __init__(self, setting: str, family: str, tasks: str, render_mode: str | None, fields: dict[str, Any]) -> None:

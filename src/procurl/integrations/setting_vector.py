@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from procurl.envs.host_tasks import KEYS, HostTask, refuse_unknown
 from procurl.errors import ConfigError
-from procurl.integrations.setting_env import METADATA, Frame, Setting, checked_action, noise_key, to_jax
+from procurl.integrations.setting_env import METADATA, Frame, HostSetting, checked_action, noise_key, to_jax
 from procurl.programs import jit
 from procurl.types import Step, Task
 
@@ -49,7 +49,7 @@ class SettingVectorEnv(VectorEnv[NDArray[np.float32], Any, NDArray[Any]]):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         **fields: Any,
     ) -> None:
-        self.setting = Setting(setting, family, tasks, render_mode, fields)
+        self.setting = HostSetting(setting, family, tasks, render_mode, fields)
         self.num_envs, self.render_mode, self.autoreset_mode = num_envs, render_mode, AutoresetMode(autoreset_mode)
         self.metadata = {**self.setting.metadata, "autoreset_mode": self.autoreset_mode}
         self.single_observation_space, self.single_action_space = self.setting.spaces()
