@@ -17,14 +17,14 @@ _HOME = {
     "SETTINGS": "procurl.envs",
     "make_teacher": "procurl.teachers",
     "TEACHERS": "procurl.teachers",
-    "IID": "procurl.teachers",
-    "Target": "procurl.teachers",
-    "ProCuRLUnif": "procurl.teachers",
-    "ProCuRLTarget": "procurl.teachers",
-    "SPDL": "procurl.teachers",
-    "CURROT": "procurl.teachers",
-    "PLR": "procurl.teachers",
-    "GRADIENT": "procurl.teachers",
+    "IID": "procurl.teachers.iid",
+    "Target": "procurl.teachers.iid",
+    "ProCuRLUnif": "procurl.teachers.procurl",
+    "ProCuRLTarget": "procurl.teachers.procurl",
+    "SPDL": "procurl.teachers.spdl",
+    "CURROT": "procurl.teachers.currot",
+    "PLR": "procurl.teachers.plr",
+    "GRADIENT": "procurl.teachers.gradient",
     "inner_product": "procurl.teachers.procurl",
     "preset": "procurl.presets",
     "Config": "procurl.config",
@@ -67,19 +67,13 @@ if TYPE_CHECKING:
     from procurl.runs.store.state import load_state, save_state
     from procurl.runs.train import train
     from procurl.students.regressor import ReturnRegressor
-    from procurl.teachers import (
-        CURROT,
-        GRADIENT,
-        IID,
-        PLR,
-        SPDL,
-        TEACHERS,
-        ProCuRLTarget,
-        ProCuRLUnif,
-        Target,
-        make_teacher,
-    )
-    from procurl.teachers.procurl import inner_product
+    from procurl.teachers import TEACHERS, make_teacher
+    from procurl.teachers.currot import CURROT
+    from procurl.teachers.gradient import GRADIENT
+    from procurl.teachers.iid import IID, Target
+    from procurl.teachers.plr import PLR
+    from procurl.teachers.procurl import ProCuRLTarget, ProCuRLUnif, inner_product
+    from procurl.teachers.spdl import SPDL
     from procurl.types import Episodes, Step, Task, TaskSpace
 
 

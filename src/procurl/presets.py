@@ -15,16 +15,22 @@ VARIANTS = ("paper", "release")
 
 SETTINGS: dict[str, Setting] = {name: setting for entry in CATALOGUE for name, setting in entry.settings.items()}
 
-TEACHERS: dict[str, str] = {
-    "iid": "uniform over the pool",
-    "target": "always the target distribution",
-    "procurl-unif": "tasks of intermediate difficulty",
-    "procurl-target": "tasks of intermediate difficulty that are correlated with learnable targets",
-    "spdl": "as near to the target distribution as the student's mean value allows",
-    "currot": "particles that move to the target distribution through tasks the student can do",
-    "plr": "new tasks, and again those with the largest advantages or not played for long",
-    "gradient": "in stages along the shortest path from the whole space to the target distribution",
-}
+# name -> (class in procurl.teachers, summary). A new strategy is one file there and one row here.
+STRATEGIES: dict[str, tuple[str, str]] = {
+    "iid": ("iid:IID", "uniform over the pool"),
+    "target": ("iid:Target", "always the target distribution"),
+    "procurl-unif": ("procurl:ProCuRLUnif", "tasks of intermediate difficulty"),
+    "procurl-target": (
+        "procurl:ProCuRLTarget", "tasks of intermediate difficulty that are correlated with learnable targets"
+    ),
+    "spdl": ("spdl:SPDL", "as near to the target distribution as the student's mean value allows"),
+    "currot": ("currot:CURROT", "particles that move to the target distribution through tasks the student can do"),
+    "plr": ("plr:PLR", "new tasks, and again those with the largest advantages or not played for long"),
+    "gradient": (
+        "gradient:GRADIENT", "in stages along the shortest path from the whole space to the target distribution"
+    ),
+}  # fmt: skip
+TEACHERS: dict[str, str] = {name: summary for name, (_, summary) in STRATEGIES.items()}
 
 
 def preset(setting: str, variant: str = "paper") -> Config:

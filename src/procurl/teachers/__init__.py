@@ -1,34 +1,18 @@
-"""The strategies: TEACHERS maps a name to its class. A new one is one file and one row here."""
+"""The strategies: TEACHERS maps a name to its class. A new one is one file here and one row in `presets.STRATEGIES`."""
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
 from typing import Any
 
 from procurl.check.fields import checked_fields
 from procurl.errors import ConfigError, unknown_name
-from procurl.presets import teacher_preset
+from procurl.presets import STRATEGIES, teacher_preset
 from procurl.teachers.base import redrawn
-from procurl.teachers.currot import CURROT
-from procurl.teachers.gradient import GRADIENT
-from procurl.teachers.iid import IID, Target
-from procurl.teachers.plr import PLR
-from procurl.teachers.procurl import ProCuRLTarget, ProCuRLUnif
-from procurl.teachers.spdl import SPDL
 from procurl.types import TaskSpace, Teacher
 
-TEACHERS: dict[str, type] = {
-    "iid": IID,
-    "target": Target,
-    "procurl-unif": ProCuRLUnif,
-    "procurl-target": ProCuRLTarget,
-    "spdl": SPDL,
-    "currot": CURROT,
-    "plr": PLR,
-    "gradient": GRADIENT,
-}
-
-
-FORGETFUL = ("iid", "procurl-unif", "procurl-target")  # strategies that a new pool costs nothing: see `Redrawn`
+TEACHERS: dict[str, type] = {name: resolve_name(f"procurl.teachers.{where}") for name, (where, _) in STRATEGIES.items()}
+REDRAWABLE = [name for name, cls in TEACHERS.items() if getattr(cls, "redrawable", False)]
 
 
 def make_teacher(
@@ -46,8 +30,8 @@ def make_teacher(
     redraw_every = fields.pop("redraw_every", None)
     checked_fields(TEACHERS[name], {k: v for k, v in overrides.items() if k != "redraw_every"})
     teacher: Teacher = TEACHERS[name](space, **fields)
-    if redraw_every is not None and name not in FORGETFUL:
+    if redraw_every is not None and name not in REDRAWABLE:
         raise ConfigError(
-            f"redraw_every = {redraw_every}: {name} remembers its tasks; a new pool is for {', '.join(FORGETFUL)}"
+            f"redraw_every = {redraw_every}: {name} remembers its tasks; a new pool is for {', '.join(REDRAWABLE)}"
         )
     return redrawn(teacher, redraw_every)

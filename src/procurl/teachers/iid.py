@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from jax import Array
 
@@ -16,6 +16,8 @@ from procurl.types import Task
 @dataclass(frozen=True, eq=False)
 class IID(PoolTeacher):
     """Every task of the pool with the same probability."""
+
+    redrawable: ClassVar[bool] = True  # a new pool costs it nothing: see `base.Redrawn`
 
 
 @pytree

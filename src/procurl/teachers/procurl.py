@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,7 @@ def learning_potential(value: Array, space: TaskSpace) -> Array:
 class ProCuRLUnif(PoolTeacher):
     """A softmax over the learning potential of each task in the pool."""
 
+    redrawable: ClassVar[bool] = True  # a new pool costs it nothing: see `base.Redrawn`
     beta: float = param(130.0, "inverse temperature of the softmax; 0 is uniform", at_least=0)
 
     def observe(self, state: PoolState, key: Array, episodes: Episodes, critic: Critic) -> PoolState:
@@ -66,6 +67,7 @@ class TargetState(NamedTuple):
 class ProCuRLTarget(PoolTeacher):
     """A softmax over pairs of a task and a target: both learnable now, and correlated."""
 
+    redrawable: ClassVar[bool] = True  # a new pool costs it nothing: see `base.Redrawn`
     beta: float = param(130.0, "inverse temperature of the softmax; 0 is uniform", at_least=0)
     pairing: Literal["pair", "max"] = param(
         "pair", "'pair': softmax over all pairs (paper); 'max': each task with its best target (release)", static=True
@@ -161,8 +163,8 @@ class ProCuRLTarget(PoolTeacher):
     def _marginal(self, state: TargetState, skip: Array) -> Array:
         """log sum_j exp(beta Z_i Z_j K_ij) for every task i: the formula as it stands, which touches every pair.
 
-        A loop over targets of which `skip` leaves no turn (a `cond` would run both branches under `vmap`); then
-        the weights are meaningless, and nobody uses them.
+        A loop over targets; with `skip` it makes no turn at all, and the weights are meaningless and unused. (A `cond`
+        would run both branches under `vmap`.)
         """
         m = state.z_targets.shape[0]
         pool, scale = self.space.pool.context, self.beta * state.z_pool
