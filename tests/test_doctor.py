@@ -156,8 +156,8 @@ def played(monkeypatch, **answers):
     def child(*args, **options):
         return answers["cut" if "--cut" in args else "whole" if args[-1].endswith("whole") else "resumed"]
 
-    monkeypatch.setattr(installation, "child", child)
-    return statuses(installation.self_test(answers.get("device", "cpu")))
+    monkeypatch.setattr(selftest, "child", child)
+    return statuses(selftest.self_test(answers.get("device", "cpu")))
 
 
 def test_the_self_test_tells_what_went_wrong(monkeypatch):
@@ -176,7 +176,7 @@ def test_the_self_test_tells_what_went_wrong(monkeypatch):
 
 
 def test_a_child_that_fails_is_told_by_its_last_line(monkeypatch):
-    found, error = installation.child("train", "abacus", "nowhere")
+    found, error = selftest.child("train", "abacus", "nowhere")
     assert found is None and error.startswith("exit status 2") and "abacus" in error
 
 

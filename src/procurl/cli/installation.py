@@ -1,22 +1,18 @@
-"""`procurl doctor`: what an installation is made of, and whether it works.
+"""What an installation is made of: versions, extras, the machine, environment variables, and what JAX makes of them.
 
-Every line is ok, a note or a problem. JAX is asked in processes of its own (`selftest.py`), so that this one can still
-speak where JAX cannot. Nothing here names the user or the machine: what it prints can go into a public bug report.
+Every finding is ok, a note or a problem. Nothing here imports JAX: what it says comes from a process of its own.
 """
 
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import platform
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
@@ -26,7 +22,6 @@ from typing import Any, NamedTuple
 from procurl import __version__
 from procurl.devices import available_cores
 
-TIMEOUT = 300  # seconds, of one part of the self-test
 ROOM_NEEDED, ROOM_WANTED = 50e6, 1e9  # bytes of disk
 MEMORY_WANTED = 2e9
 FOR_DEVELOPERS = ("dev", "browser", "release")  # extras that users do without
@@ -38,39 +33,6 @@ class Line(NamedTuple):
     name: str
     status: str  # ok, note or problem
     text: str
-
-
-def run(as_json: bool = False, quick: bool = False) -> int:
-    """Print the findings; 1 if there is a problem."""
-    lines: list[Line] = []
-    shown = ""
-    for line in examine(quick):
-        line = line._replace(text=private(line.text))
-        lines.append(line)
-        if not as_json:
-            if line.section != shown:
-                print(line.section if not shown else f"\n{line.section}")
-                shown = line.section
-            print(f"  {line.status:8} {line.name}: {line.text}", flush=True)
-    counts = {status: sum(line.status == status for line in lines) for status in ("problem", "note", "ok")}
-    if as_json:
-        print(json.dumps({"procurl": __version__, **counts, "lines": [line._asdict() for line in lines]}, indent=1))
-    else:
-        print(f"\n{counts['problem']} problem(s), {counts['note']} note(s), {counts['ok']} ok")
-    return int(counts["problem"] > 0)
-
-
-def examine(quick: bool) -> Iterator[Line]:
-    yield from versions()
-    yield from extras()
-    yield from machine()
-    yield from variables(os.environ)
-    found, error = child("probe")
-    yield from jax_findings(found, error)
-    if found is not None and not quick:
-        yield from self_test("cpu")
-        if found["backend"] == "gpu":
-            yield from self_test("gpu")
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------
@@ -250,10 +212,8 @@ def plugin_findings(backend: str) -> Iterator[Line]:
         if version != jaxlib:
             yield Line("JAX", name, "problem", f"{version}, but jaxlib is {jaxlib}: install both of one version")
     if backend != "gpu" and gpu_is_there():
-        if os.environ.get("JAX_PLATFORMS", "").startswith("cpu") or os.environ.get("CUDA_VISIBLE_DEVICES") in (
-            "",
-            "-1",
-        ):
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+        if hidden or os.environ.get("JAX_PLATFORMS", "").startswith("cpu"):
             yield Line("JAX", "GPU", "note", "there is one, and environment variables keep JAX from it")
         elif plugins:
             yield Line(
@@ -279,81 +239,6 @@ def cache_line(folder: str | None) -> Line:
     if nearest.is_dir() and os.access(nearest, os.W_OK):
         return Line(section, name, "ok", folder)
     return Line(section, name, "problem", f"{folder} cannot be written to: choose another JAX_COMPILATION_CACHE_DIR")
-
-
-# --- the self-test ----------------------------------------------------------------------------------------------------
-
-
-def self_test(device: str) -> Iterator[Line]:
-    """Train whole; train, be cut off, and resume: both must end the same."""
-    section, began = f"Self-test on {device}", time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="procurl-doctor-") as home:
-        cache = {"JAX_COMPILATION_CACHE_DIR": f"{home}/cache", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-        cache["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
-        whole, error = child("train", device, f"{home}/whole", environment=cache)
-        if whole is None or not whole["finite"]:
-            yield Line(section, "training", "problem", error if whole is None else "returns are not finite")
-            return
-        yield Line(
-            section, "training", "ok",
-            f"{whole['steps']:,} steps with 2 seeds, evaluated and read back; {whole['steps_per_second']:,.0f} "
-            f"steps/s, compiled in {whole['compile_seconds']:.0f} s",
-        )  # fmt: skip
-        _, error = child("train", device, f"{home}/cut", "--cut", expected=cut_status(), environment=cache)
-        if error:
-            yield Line(section, "checkpoint", "problem", f"the run that is to be cut off ended otherwise: {error}")
-            return
-        resumed, error = child("train", device, f"{home}/cut", environment=cache)
-        if resumed is None:
-            yield Line(section, "resuming", "problem", error)
-            return
-        yield resumed_line(section, device, whole, resumed)
-        works = resumed["cache_hits"] > 0
-        yield Line(
-            section, "compilation cache", "ok" if works else "note",
-            f"{resumed['cache_hits']} programs came from it" if works else "nothing came from it: every start compiles",
-        )  # fmt: skip
-    yield Line(section, "time", "ok", f"{time.perf_counter() - began:.0f} s")
-
-
-def cut_status() -> int:
-    from procurl.cli import selftest
-
-    return selftest.CUT_STATUS
-
-
-def resumed_line(section: str, device: str, whole: dict[str, Any], resumed: dict[str, Any]) -> Line:
-    if not resumed["resumed_at"]:
-        return Line(section, "resuming", "problem", "the run that was cut off began anew: its checkpoint was not found")
-    after = f"cut off, resumed after {resumed['resumed_at'][-1]:,} steps"
-    if resumed["digest"] == whole["digest"]:
-        return Line(section, "resuming", "ok", f"{after}: bitwise as if it had not been")
-    if device == "gpu":
-        return Line(section, "resuming", "note", f"{after}: not bitwise the same, which is promised for CPUs only")
-    return Line(section, "resuming", "problem", f"{after}: the result differs from an uninterrupted run")
-
-
-def child(
-    *args: str, environment: Mapping[str, str] | None = None, expected: int = 0
-) -> tuple[dict[str, Any] | None, str]:
-    """(what a process of the self-test printed, "") or (None, what went wrong)."""
-    command = [sys.executable, "-m", "procurl.cli.selftest", *args]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT, env={**os.environ, **(environment or {})}
-        )
-    except subprocess.TimeoutExpired:
-        return None, f"no answer within {TIMEOUT} s"
-    if done.returncode != expected:
-        last = [line.strip() for line in done.stderr.strip().splitlines() if line.strip()]
-        return None, f"exit status {done.returncode}: {last[-1] if last else 'without a word'}"
-    if expected != 0:
-        return None, ""
-    try:
-        outcome: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    except (IndexError, ValueError):
-        return None, f"an answer that is not understood: {done.stdout[-200:]!r}"
-    return outcome, ""
 
 
 # --- privacy ----------------------------------------------------------------------------------------------------------

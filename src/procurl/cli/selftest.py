@@ -1,9 +1,10 @@
-"""A short real training for `procurl doctor`, in processes of its own: whole, cut off, and resumed.
+"""A short real training for `procurl doctor`: whole, cut off, and resumed.
 
     python -m procurl.cli.selftest probe
     python -m procurl.cli.selftest train cpu FOLDER [--cut]
 
-Each prints one line of JSON. A crash of a driver or a missing library then ends a child, not the doctor.
+Each runs in a process of its own and prints one line of JSON: a crashing driver or a missing library then ends that
+process, and the doctor reports it.
 """
 
 from __future__ import annotations
@@ -12,11 +13,91 @@ import argparse
 import hashlib
 import json
 import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from procurl.cli.installation import Line
+
+TIMEOUT = 300  # seconds, of one process
 SETTING, TEACHER, SEEDS, ITERATIONS, CUT_AT = "point-mass-1t", "procurl-unif", 2, 6, 2
 CUT_STATUS = 70  # of the process that ends itself in the middle of its run
+
+
+# --- the doctor's side ------------------------------------------------------------------------------------------------
+
+
+def self_test(device: str) -> Iterator[Line]:
+    """Train whole; train, be cut off, and resume: both must end the same."""
+    section, began = f"Self-test on {device}", time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="procurl-doctor-") as home:
+        cache = {"JAX_COMPILATION_CACHE_DIR": f"{home}/cache", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        cache["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+        whole, error = child("train", device, f"{home}/whole", environment=cache)
+        if whole is None or not whole["finite"]:
+            yield Line(section, "training", "problem", error if whole is None else "returns are not finite")
+            return
+        yield Line(
+            section, "training", "ok",
+            f"{whole['steps']:,} steps with 2 seeds, evaluated and read back; {whole['steps_per_second']:,.0f} "
+            f"steps/s, compiled in {whole['compile_seconds']:.0f} s",
+        )  # fmt: skip
+        _, error = child("train", device, f"{home}/cut", "--cut", expected=CUT_STATUS, environment=cache)
+        if error:
+            yield Line(section, "checkpoint", "problem", f"the run that is to be cut off ended otherwise: {error}")
+            return
+        resumed, error = child("train", device, f"{home}/cut", environment=cache)
+        if resumed is None:
+            yield Line(section, "resuming", "problem", error)
+            return
+        yield resumed_line(section, device, whole, resumed)
+        works = resumed["cache_hits"] > 0
+        yield Line(
+            section, "compilation cache", "ok" if works else "note",
+            f"{resumed['cache_hits']} programs came from it" if works else "nothing came from it: every start compiles",
+        )  # fmt: skip
+    yield Line(section, "time", "ok", f"{time.perf_counter() - began:.0f} s")
+
+
+def resumed_line(section: str, device: str, whole: dict[str, Any], resumed: dict[str, Any]) -> Line:
+    if not resumed["resumed_at"]:
+        return Line(section, "resuming", "problem", "the run that was cut off began anew: its checkpoint was not found")
+    after = f"cut off, resumed after {resumed['resumed_at'][-1]:,} steps"
+    if resumed["digest"] == whole["digest"]:
+        return Line(section, "resuming", "ok", f"{after}: bitwise as if it had not been")
+    if device == "gpu":
+        return Line(section, "resuming", "note", f"{after}: not bitwise the same, which is promised for CPUs only")
+    return Line(section, "resuming", "problem", f"{after}: the result differs from an uninterrupted run")
+
+
+def child(
+    *args: str, environment: Mapping[str, str] | None = None, expected: int = 0
+) -> tuple[dict[str, Any] | None, str]:
+    """(what a process of the self-test printed, "") or (None, what went wrong)."""
+    command = [sys.executable, "-m", "procurl.cli.selftest", *args]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT, env={**os.environ, **(environment or {})}
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"no answer within {TIMEOUT} s"
+    if done.returncode != expected:
+        last = [line.strip() for line in done.stderr.strip().splitlines() if line.strip()]
+        return None, f"exit status {done.returncode}: {last[-1] if last else 'without a word'}"
+    if expected != 0:
+        return None, ""
+    try:
+        outcome: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        return None, f"an answer that is not understood: {done.stdout[-200:]!r}"
+    return outcome, ""
+
+
+# --- the processes ----------------------------------------------------------------------------------------------------
 
 
 def main(argv: list[str] | None = None) -> None:
