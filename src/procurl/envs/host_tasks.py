@@ -1,4 +1,4 @@
-"""Tasks on the host: which one an environment is playing, which one comes next, and what may be called a task.
+"""Tasks on the host: which one an environment is playing, which one comes next, and which ones are valid.
 
 Vector environments reset their members by themselves, without options, so the next task has to lie ready before the
 episode ends. A `TaskDesk` holds it. A desk also remembers the task being played and writes that one into `info`: an
@@ -71,7 +71,7 @@ class TaskDesk:
         self.next = self.task(context, task_seed, task_row)
 
     def pick(self, options: Mapping[str, Any] | None) -> HostTask | None:
-        """The task for this reset: the one in the options, else the one that lies ready, else nothing is known.
+        """The task for this reset: the one in the options, else the one that lies ready, else None.
 
         A task in the options does not use up the one that lies ready.
         """
@@ -124,3 +124,13 @@ def integer(name: str, value: Any, low: int, high: int) -> int:
     if not low <= number < high:
         raise ConfigError(f"{name} = {number}: expected an integer from {low} to {high - 1}")
     return number
+
+
+def finite_action(action: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Checked: JAX would broadcast a wrong shape in silence, and a NaN would spread through a simulator."""
+    given = np.asarray(action)
+    if given.shape != shape:
+        raise ConfigError(f"action has shape {given.shape}: expected {shape}")
+    if not np.isfinite(given).all():
+        raise ConfigError(f"action = {action}: expected finite numbers")
+    return given

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from procurl import envs
 from procurl.envs.catalogue import CATALOGUE
-from procurl.envs.host_tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, refuse_unknown
+from procurl.envs.host_tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, finite_action, refuse_unknown
 from procurl.envs.pictures import Frame, Scene
 from procurl.errors import ConfigError, unknown_name
 from procurl.programs import jit
@@ -35,7 +35,7 @@ class SettingEnv(TakesTasks, gymnasium.Env[NDArray[np.float32], Any]):
     Args:
         setting: as in `procurl list`, e.g. "point-mass-2g".
         family: settings must begin with this word ("point-mass"); each id of Gymnasium's registry has one.
-        tasks: where a task comes from that nobody named: "pool", "targets" or "held_out".
+        tasks: where a task comes from that is not given: "pool", "targets" or "held_out".
         render_mode: None or "rgb_array".
         fields: of the environment, e.g. `noise=0.0`.
     """
@@ -127,7 +127,7 @@ class HostSetting:
         return TaskDesk(self.low, self.high, self.space.names)
 
     def deal(self, task: HostTask | None, rng: np.random.Generator) -> tuple[HostTask, np.uint32]:
-        """The episode's task and the seed of its noise; a task nobody named is drawn from `tasks`."""
+        """The episode's task and the seed of its noise; a task that is not given is drawn from `tasks`."""
         # drawn first: the noise of an episode then depends on the seed of `reset` and not on the task
         noise_seed = rng.integers(2**32, dtype=np.uint32)
         if task is None:
@@ -169,14 +169,12 @@ def _on_host(setting: str, tasks: str) -> Task:
 
 
 def checked_action(action: Any, space: spaces.Space[Any]) -> Any:
-    """JAX would broadcast or clamp a wrong action in silence."""
+    """JAX would clamp a discrete action that does not exist in silence."""
+    if isinstance(space, spaces.Box):
+        return finite_action(action, space.shape).astype(np.float32)
     given = np.asarray(action)
     if given.shape != space.shape:
         raise ConfigError(f"action has shape {given.shape}: expected {space.shape}")
-    if isinstance(space, spaces.Box):
-        if not np.isfinite(given).all():
-            raise ConfigError(f"action = {action}: expected finite numbers")
-        return given.astype(np.float32)
     if not space.contains(given.astype(space.dtype)):
         raise ConfigError(f"action = {action}: expected one of {space}")
     return given.astype(np.int32)

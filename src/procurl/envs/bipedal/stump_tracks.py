@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from procurl.envs.bipedal.track import GROUND, HIGH, LOW, MASTERED, MAX_STEPS, NAMES, STEP, make_track
-from procurl.envs.host_tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, refuse_unknown
-from procurl.errors import ConfigError, needs_extra
+from procurl.envs.host_tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, finite_action, refuse_unknown
+from procurl.errors import MissingExtraError
 
 with needs_extra("box2d", "Stump Tracks needs {}", "Box2D", "gymnasium"):
     import Box2D
@@ -28,7 +28,7 @@ class StumpTracks(TakesTasks, BipedalWalker):
     """The walker on the track of a task; tasks are given and reported as in `procurl.integrations.gymnasium.TaskEnv`.
 
     The task alone (context and seed) decides the track and the push that the walker gets in the beginning. A task that
-    nobody named has a context uniform in the box. `info["is_success"]` says that the return so far is above 230.
+    is not given has a context uniform in the box. `info["is_success"]` says that the return so far is above 230.
 
     Args:
         render_mode: None, "rgb_array" or "human".
@@ -58,7 +58,7 @@ class StumpTracks(TakesTasks, BipedalWalker):
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         if self._desk.playing is None:
             raise ResetNeeded("step before the first reset: no task has been given yet")
-        obs, reward, terminated, _, _ = super().step(checked_action(action))
+        obs, reward, terminated, _, _ = super().step(finite_action(action, (4,)))
         self._steps += 1
         self._return += float(reward)
         truncated = self._steps >= self.max_steps and not terminated
@@ -104,13 +104,3 @@ class StumpTracks(TakesTasks, BipedalWalker):
 
     def _generate_clouds(self) -> None:
         self.cloud_poly: list[Any] = []  # clouds would be drawn from the task's generator
-
-
-def checked_action(action: Any) -> NDArray[Any]:
-    """A NaN would go through the engine into every body, and a fifth number would cost reward."""
-    given = np.asarray(action)
-    if given.shape != (4,):
-        raise ConfigError(f"action has shape {given.shape}: expected (4,)")
-    if not np.isfinite(given).all():
-        raise ConfigError(f"action = {action}: expected finite numbers")
-    return given
