@@ -102,5 +102,5 @@ class Config:
 
     @property
     def student(self) -> PPO | SAC:
-        """Whoever learns."""
+        """SAC if it is given, else PPO."""
         return self.sac or self.ppo

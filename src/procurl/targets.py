@@ -25,7 +25,7 @@ class Point:
 
     context: tuple[float, ...]
 
-    rounds_alike: ClassVar[bool] = True  # in one compiled program as step by step: see envs/spaces.py
+    rounds_alike: ClassVar[bool] = True  # in one compiled program as step by step: see envs/box_space.py
 
     def sample(self, key: Array, n: int) -> Task:
         return _tasks(key, jnp.broadcast_to(jnp.array(self.context, jnp.float32), (n, len(self.context))))

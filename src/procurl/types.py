@@ -140,7 +140,7 @@ class TaskSpace:
         return self.pool.seed.shape[-1]
 
     def inside(self, context: Any) -> Array:
-        """Which numbers of contexts, f32[..., d], are within bounds, but for rounding; NaN is not. bool[..., d]."""
+        """Which components of contexts, f32[..., d], lie within bounds up to rounding, bool[..., d]; NaN never does."""
         tolerance = 1e-5 * (self.high - self.low)
         return (context >= self.low - tolerance) & (context <= self.high + tolerance)
 
@@ -155,7 +155,7 @@ class TaskSpace:
         return task._replace(context=self.project(task.context))
 
     def from_pool(self, key: Array, rows: Array) -> Task:
-        """The pool's tasks in `rows`, each a new instance where the setting asks for that. Row -1 is none: NaN."""
+        """The pool's tasks in `rows`, each a new instance where the setting asks for that. Row -1 gives NaN."""
         context = jnp.where(rows[:, None] < 0, jnp.nan, self.pool.context[rows])
         task = Task(context, self.pool.seed[rows], rows.astype(jnp.int32))
         return task._replace(seed=random_seeds(key, rows.shape)) if self.fresh_seeds else task

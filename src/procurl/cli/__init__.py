@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class Command(argparse.ArgumentParser):
-    """A parser whose epilog may be made when somebody reads it: teachers document themselves, but import JAX."""
+    """A parser whose epilog is made when help is printed: it lists the fields of teachers, and those import JAX."""
 
     make_epilog: Callable[[], str] | None = None
 

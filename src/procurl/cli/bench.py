@@ -11,27 +11,9 @@ from procurl.errors import ConfigError
 
 
 def add(commands: Any) -> None:
-    command = commands.add_parser("bench", help="a whole grid of settings, strategies and seeds; or how far one is")
-    add_bench_options(command)
-    command.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> int:
-    from procurl.bench.grid import command
-
-    if args.suite == "status":
-        print(printable(command.status(args.folder)))
-        return 0
-    if args.folder is not None:
-        raise ConfigError(
-            f"{args.folder}: expected with `procurl bench status` only; the folder of a suite is --out DIR"
-        )
-    return command.run(args)
-
-
-def add_bench_options(command: argparse.ArgumentParser) -> None:
     from procurl.bench.grid.suites import SUITES
 
+    command = commands.add_parser("bench", help="a whole grid of settings, strategies and seeds; or how far one is")
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.epilog = "suites:\n" + "\n".join(f"  {suite.name:12} {suite.summary}" for suite in SUITES.values())
     command.add_argument("suite", metavar="SUITE", help="see below, or a file FILE.toml; `status`: how far DIR is")
@@ -50,3 +32,17 @@ def add_bench_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--retries", type=number, default=1, metavar="N", help="of a cell that fails (default 1)")
     add_common_options(command)
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from procurl.bench.grid import command
+
+    if args.suite == "status":
+        print(printable(command.status(args.folder)))
+        return 0
+    if args.folder is not None:
+        raise ConfigError(
+            f"{args.folder}: expected with `procurl bench status` only; the folder of a suite is --out DIR"
+        )
+    return command.run(args)

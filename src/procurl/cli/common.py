@@ -60,7 +60,7 @@ def number(text: str) -> int:
 
 
 def path(text: str) -> Path:
-    """A file or folder; an empty name, as an unset variable of a shell gives, would be the current folder."""
+    """A file or folder; an empty name, as an unset shell variable gives, would mean the current folder."""
     if not text:
         raise argparse.ArgumentTypeError("'' is an empty name: expected a file or folder")
     return Path(text)

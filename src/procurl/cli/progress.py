@@ -51,7 +51,7 @@ class ProgressLine:
 
 
 class _News(logging.Handler):
-    """What the library has to say, above the line: that a run goes on from a checkpoint, say."""
+    """Messages of the library, above the line: for instance that a run goes on from a checkpoint."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()

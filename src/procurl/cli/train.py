@@ -13,14 +13,12 @@ from procurl.cli.common import add_training_options, path, seed_range, step_coun
 from procurl.cli.options import configured, sort_options, train_options
 from procurl.errors import ConfigError, needs_extra
 
-TEACHER_TIMED_FROM = 100_000  # steps: it compiles the teacher's functions once more, for which no short run should wait
+TEACHER_TIMED_FROM = 100_000  # steps: timing compiles the teacher's functions again, too long a wait for a short run
 
 
 def add(commands: Any) -> None:
     command = commands.add_parser(
-        "train",
-        help="train students with a curriculum",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "train", help="train students with a curriculum", formatter_class=argparse.RawDescriptionHelpFormatter
     )
     command.make_epilog = train_options
     command.add_argument("setting", metavar="SETTING", help=", ".join(presets.SETTINGS))
@@ -33,10 +31,7 @@ def add(commands: Any) -> None:
         "--out", type=path, metavar="DIR", help="folder for checkpoints and the result; an unfinished run there goes on"
     )
     command.add_argument(
-        "--engine",
-        choices=["jax", "sb3"],
-        default="jax",
-        help="whose PPO learns: ours, or Stable-Baselines3's",
+        "--engine", choices=["jax", "sb3"], default="jax", help="whose PPO learns: ours, or Stable-Baselines3's"
     )
     command.add_argument("--fresh", action="store_true", help="start anew; a run that is in DIR is moved aside")
     add_training_options(command)

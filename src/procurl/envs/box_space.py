@@ -36,7 +36,7 @@ def box_space(
     """The tasks of a setting in the box [low, high]; the same arguments give the same tasks every time.
 
     The pool is `n_uniform` uniform contexts, then `n_pool_targets` draws of mu. Those draws and the held-out tasks
-    are `feasible` ones (f32[n, d] -> bool[n]); the teacher's targets are plain draws, as nobody tells it which are.
+    are `feasible` ones (f32[n, d] -> bool[n]); the teacher's targets are plain draws: it is not told which are.
     """
     sizes = _Sizes(n_uniform, n_pool_targets, n_targets, n_held_out)
     bounds = jnp.array(low), jnp.array(high)
@@ -90,6 +90,6 @@ def _draw(
     return pool, draw(k_targets, sizes.targets), held_out, jnp.stack([n_pool_targets, n_held_out])
 
 
-# One program in place of some thirty small ones. Arithmetic that is compiled as one rounds differently, though, and
-# the settings' tasks must stay what they are to the last bit.
+# One program in place of some thirty small ones. Compiled together, arithmetic may round differently, and a setting's
+# tasks must stay the same to the last bit: so only for targets that round alike both ways.
 _draw_at_once = jit(_draw, static_argnames=("mu", "sizes", "feasible"))

@@ -167,7 +167,7 @@ def _snap(values: Mapping[str, Sequence[float]] | None, bounds: list[Any], names
 def _distribution(
     target: Any, bounds: list[Any], names: tuple[str, ...], snap: _Snap | None, rng: np.random.Generator
 ) -> TargetDistribution:
-    """Whatever a user calls a target -> an object with `sample`."""
+    """A target in any of the accepted forms -> an object with `sample`."""
     if hasattr(target, "sample"):
         drawn = np.asarray(target.sample(jax.random.key(0), 1).context)
         if drawn.shape != (1, len(names)):

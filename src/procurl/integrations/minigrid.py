@@ -29,10 +29,10 @@ HIGHEST = np.array([255] * 147 + [3] + [1] * 8, np.float32)  # the view as the p
 class MiniG(TakesTasks, gymnasium.Env[NDArray[np.float32], Any]):
     """Six missions; the eight skill bits of a task say which one, and its seed is handed to the package.
 
-    Skills that no mission has are those of the nearest one, in the observation and in `info` as well.
+    Skills that no mission has are replaced by those of the nearest one, in the observation and in `info` as well.
 
     Args:
-        tasks: where a task comes from that nobody named: "pool", the 1000 training tasks, or "targets", a new layout
+        tasks: where a task comes from that is not given: "pool", the 1000 training tasks, or "targets", a new layout
             of Blocked Unlock Pickup every time.
         render_mode: None or "rgb_array": the package's own pictures.
     """

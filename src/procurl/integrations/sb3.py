@@ -263,10 +263,7 @@ class CurriculumCallback(BaseCallback):
         self._steps_done = self._saved_at = model.num_timesteps
 
     def _own_state(self) -> dict[str, Any]:
-        state = {
-            "curriculum": self.curriculum.state_dict(),
-            "tasks": self._dealer.state_dict(),
-        }
+        state = {"curriculum": self.curriculum.state_dict(), "tasks": self._dealer.state_dict()}
         if hasattr(self.value, "state_dict"):
             state["regressor"] = self.value.state_dict()  # type: ignore[union-attr]
         return state

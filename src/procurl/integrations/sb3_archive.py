@@ -1,4 +1,4 @@
-"""Stable-Baselines3's own archives (`model.save("model.zip")`): opened only for those who say that they trust them.
+"""Stable-Baselines3's own archives (`model.save("model.zip")`): opened only by those who declare that they trust them.
 
 An archive holds pickled objects, and reading it runs whatever they say, before anything can be checked. Nothing else in
 this package reads one; `CurriculumCallback.save` writes files that hold numbers alone.
@@ -25,7 +25,7 @@ def load_archive(algorithm: type[Model], path: str | os.PathLike[str], *, trust:
     Args:
         algorithm: the class that saved it.
         path: the archive, with its suffix.
-        trust: that you know who wrote this file, and would run a program of theirs.
+        trust: True if you know who wrote this file, and would run a program of theirs.
         options: of Stable-Baselines3's own `load`.
     """
     if trust is not True:

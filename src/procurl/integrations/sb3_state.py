@@ -100,7 +100,7 @@ def _refuse_others(model: BaseAlgorithm, parts: Arrays, where: str) -> None:
 
 
 def _refuse_odd_averages(model: BaseAlgorithm, parts: Arrays, where: str) -> None:
-    """An optimiser's: each of a weight that is here, and of its shape, or a number."""
+    """Each of an optimiser's averages must belong to a weight of this model and have its shape, or be a number."""
     for name, state in model.get_parameters().items():
         if "param_groups" not in state:
             continue
@@ -113,7 +113,7 @@ def _refuse_odd_averages(model: BaseAlgorithm, parts: Arrays, where: str) -> Non
 
 
 def _refuse_odd_buffer(buffer: Any, parts: Arrays, where: str) -> None:
-    """As many of each part of a transition, of the shapes here, and no more than there is room for."""
+    """All parts of the transitions must be equally many, of the shapes here, and fit into the buffer."""
     if buffer is None:
         return
     here = {f"buffer.{k}": getattr(buffer, k) for k in BUFFER if getattr(buffer, k, None) is not None}
@@ -129,7 +129,7 @@ def _refuse_odd_buffer(buffer: Any, parts: Arrays, where: str) -> None:
 
 
 def _grows(name: str) -> bool:
-    """What a new model has none of yet: an optimiser's averages, the replay buffer's transitions."""
+    """What a new model does not have yet: an optimiser's averages, the replay buffer's transitions."""
     return ".state." in name or name.startswith("buffer.")
 
 

@@ -68,7 +68,7 @@ class CurriculumVectorEnv(VectorWrapper):
         return obs, rewards, terminated, truncated, infos
 
     def observe(self, value: Value | None = None) -> bool:
-        """Let the teacher watch, if it is time; `value` as in `Curriculum.observe`. Says whether it was."""
+        """Let the teacher watch, if it is time; `value` as in `Curriculum.observe`. Returns whether it was."""
         for i, task in enumerate(self._dealer.playing):
             if task is not None and self._length[i]:  # its steps so far count
                 self.curriculum.record(task, ret=self._ret[i], length=int(self._length[i]), finished=False)

@@ -134,9 +134,9 @@ def draw(key: Array, cdf: Array, n: int) -> Array:
     Scaling by the last entry, and not by 1, keeps float32's rounding of the sum from ever choosing a row
     past the end; rows of probability 0 add nothing to the cdf and are never chosen.
 
-    From what is no distribution (NaN, a negative probability, all of them 0) nothing can be drawn: all rows are -1, of
-    which `TaskSpace.from_pool` makes contexts that are NaN, and those stop the seed. Here, since every teacher with
-    weights comes by.
+    If the weights are no distribution (NaN, a negative probability, all of them 0), all rows are -1:
+    `TaskSpace.from_pool` turns these into NaN contexts, which stop the seed. The check is here because all teachers
+    with weights draw here.
     """
     if cdf.ndim == 2:
         return _draw_from_blocks(key, cdf, n)
@@ -165,7 +165,7 @@ def _draw_from_blocks(key: Array, cdf: Array, n: int) -> Array:
 
 
 def is_distribution(cdf: Array) -> Array:
-    """Whether cumulative weights, f32[n], rise from 0 or more to a finite sum above 0. Rounding may make them waver."""
+    """Whether cumulative weights, f32[n], rise from 0 or more to a finite sum above 0, up to rounding."""
     total = cdf[-1]
     rises = jnp.all(jnp.diff(cdf, prepend=0.0) >= -1e-5 * total)  # a comparison with NaN is False
     return (total > 0) & jnp.isfinite(total) & rises

@@ -39,7 +39,7 @@ class CurrotState(NamedTuple):
 @pytree
 @dataclass(frozen=True, eq=False)
 class CURROT:
-    """Particles on their way to the target distribution; a step when enough episodes have ended, one an iteration."""
+    """Particles on their way to the target distribution; they move once enough episodes have ended."""
 
     space: TaskSpace
     v_lb: float = param(0.6, "delta: the return that the student must be able to reach, in units of return")
@@ -122,7 +122,7 @@ class CURROT:
     def _repair(self, state: CurrotState, valid: Array, key: Array) -> tuple[Array, Array]:
         """Particles where the student fails go to places near its successes: f32[n, d] and bool[n], valid now.
 
-        Only to places that are good enough, if there are as many as it takes.
+        Only to places that are good enough, if there are enough of those.
         """
         box = (self.space.low, self.space.high)
         found = search_samples(key, state.success, state.delta_reached, self.v_lb, self.epsilon, state.r_min, box)

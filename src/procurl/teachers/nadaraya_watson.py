@@ -1,8 +1,8 @@
-"""CURROT's idea of how well the student would do: a local mean of the returns seen nearby (Nadaraya and Watson).
+"""CURROT's estimate of the student's return: a local mean of the returns seen nearby (Nadaraya and Watson).
 
     V(c) = sum_i w_i R_i / sum_i w_i,    w_i = exp(-|c - c_i|^2 / 2h^2) for |c - c_i| <= 3h
 
-With nobody in reach, V(c) is the plain mean of the ten nearest.
+With no pair in reach, V(c) is the plain mean of the ten nearest.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class PLR(PoolTeacher):
     stand still within an iteration; `observe` then applies the episodes in the order in which they started.
     """
 
-    reads_advantages: ClassVar[bool] = True  # a host loop that has none to offer is told so
+    reads_advantages: ClassVar[bool] = True  # a host loop that cannot provide them refuses this teacher
 
     rho: float = param(0.5, "share of replays that go by staleness, 0 to 1; the others go by score", at_least=0)
     beta: float = param(0.1, "temperature of the ranks; small: the best only, large: all seen tasks alike")
@@ -98,7 +98,7 @@ class PLR(PoolTeacher):
 
         An episode that began in an earlier iteration is merged with what was kept of it then, weighted by steps.
         The length tells whether what was kept is indeed this episode's: several episodes of one task may run at
-        once, and only the latest is kept. What is not a number is as good as not played.
+        once, and only the latest is kept. A score that is not finite counts as not played.
         """
         advantage = episodes.abs_gae if self.score == "abs_gae" else episodes.gae
         row = jnp.where(_played(episodes), episodes.task.row, 0)

@@ -75,7 +75,7 @@ class SPDL(PoolTeacher):
 
 
 def usable_values(value: Array, v_min: float) -> Array:
-    """Raw values, as SPDL compares them with delta; what is not a number counts as the worst of the others."""
+    """Raw values, as SPDL compares them with delta; one that is not finite counts as the lowest of the others."""
     finite = jnp.isfinite(value)
     worst = jnp.min(jnp.where(finite, value, jnp.inf))
     return jnp.where(finite, value, jnp.where(jnp.isfinite(worst), worst, v_min))
@@ -96,7 +96,7 @@ def self_paced(value: Array, log_q: Array, log_mu: Array, delta: float | Array, 
 
     with a = 1 where the trust region is wide enough and b = 0 where the student is good enough. For a given a,
     E_p[V] grows with b: let b(a) be the smallest b that is good enough. Then KL(p || q) grows with a, and the answer
-    is the largest a that the trust region allows. Two monotone functions of one variable each: nothing can go astray.
+    is the largest a that the trust region allows. Each search is along a monotone function of one variable.
     """
     top, spread = jnp.max(value), jnp.max(value) - jnp.min(value)
     scale = jnp.where(spread > 0, spread, 1.0)

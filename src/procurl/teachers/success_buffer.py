@@ -38,7 +38,7 @@ def no_pairs(k: int, d: int) -> Pairs:
 
 
 def latest(episodes: Episodes, k: int, v_min: float) -> Pairs:
-    """The last k finished episodes, oldest first. A return that is no number counts as the worst.
+    """The last k finished episodes, oldest first. A return that is not finite counts as `v_min`.
 
     Returns are clipped to what can be subtracted and summed in 32 bits; an infinite difference would lose its particle.
     """

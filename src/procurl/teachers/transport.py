@@ -49,10 +49,10 @@ def squared_distances(a: Array, b: Array) -> Array:
 
 
 def require_distances(owner: str, space: TaskSpace) -> None:
-    """Refuse a space in which squared distances do not fit into 32 bits: they would be 0 or infinite without a word."""
+    """Refuse a space in which squared distances do not fit into 32 bits: they would silently be 0 or infinite."""
     bounds = (space.low, space.high) if isinstance(space, TaskSpace) else (None,)
     if not all(isinstance(x, jax.Array | np.ndarray) and not isinstance(x, jax.core.Tracer) for x in bounds):
-        return  # JAX makes instances, too, of what has no values: only what a user wrote can be checked
+        return  # JAX also builds instances without values, which cannot be checked
     span = float(np.max(np.asarray(space.high, np.float64) - np.asarray(space.low, np.float64), initial=0.0))
     if span != 0 and not NARROWEST <= span <= WIDEST:
         raise ConfigError(
@@ -62,7 +62,7 @@ def require_distances(owner: str, space: TaskSpace) -> None:
 
 
 def prices(cost: Array) -> Array:
-    """What each column is worth, nearly, f32[..., m]: the potentials of the entropic problem as it cools.
+    """Approximate prices of the columns, f32[..., m]: the potentials of the entropic problem as it cools.
 
     Every row divides itself among the columns, cheap ones first (T is the temperature); then the columns that too
     many want become dearer, and those that nobody wants cheaper:

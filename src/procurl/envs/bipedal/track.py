@@ -1,4 +1,4 @@
-"""A Stump Track as plain numbers: what a task (context, seed) looks like, whoever simulates the walker on it.
+"""A Stump Track as plain numbers: what a task (context, seed) looks like, in any simulator.
 
 Flat ground, a start pad, then stumps of one terrain step's width at equal distances until the end of the track. The
 context is (mean height, spacing): the spacing says where the stumps stand, and each has a height of its own around the

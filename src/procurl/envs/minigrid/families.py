@@ -17,7 +17,7 @@ SKILLS = (
     "key_picking", "door_unlocking", "object_picking", "door_unblocking",
 )  # fmt: skip
 CROSSING, DYNAMIC, UNLOCK, FOUR_ROOMS, BLOCKED, PICKUP = range(6)
-NOWHERE = -1  # a wall where there is wall anyway
+NOWHERE = -1  # no inner wall: outside the board, where all is wall anyway
 
 
 class Family(NamedTuple):
@@ -56,7 +56,7 @@ def walls(family: int) -> np.ndarray:
 def nearest_family(context: Array) -> Array:
     """i32[...] from f32[..., 8]: round every skill (half to even), then the family at the smallest distance.
 
-    Methods only: arrays of NumPy serve as well as JAX's.
+    Only methods are called on the array, so that NumPy's works as well as JAX's.
     """
     gaps = context.round()[..., None, :] != BITS  # bool[..., 6, 8]
     return gaps.sum(axis=-1).argmin(axis=-1).astype(np.int32)

@@ -111,7 +111,7 @@ def play(state: State, action: Array, moved: Array) -> tuple[State, Outcome]:
     x, y = state.agent % ROW + fx, state.agent // ROW + fy
     front = x + ROW * y
 
-    # Who walks against what stood there before the obstacles moved has run into it, even if it has moved away since.
+    # Walking into what stood there before the obstacles moved is a collision, even if it has moved away since.
     seen = look(state, x, y)
     collides = with_obstacles & (action == FORWARD) & (seen != EMPTY) & (seen != GOAL)
     state = state._replace(cells=moved)

@@ -47,11 +47,7 @@ AROUND_MIDDLE = sum(1 << bit for bit in (7, 11, 12, 13, 17))
 def new_layout(key: Array, family: Array) -> State:
     """The first state of a new instance of a family."""
     chance = jax.random.uniform(key, (8,))
-    one_of = {
-        CROSSING: crossing(chance),
-        DYNAMIC: dynamic_obstacles(chance),
-        FOUR_ROOMS: four_rooms(chance),
-    }
+    one_of = {CROSSING: crossing(chance), DYNAMIC: dynamic_obstacles(chance), FOUR_ROOMS: four_rooms(chance)}
     agent, direction, cells, codes = rooms(chance, family)  # the three families with a door
     for number, (agent_n, direction_n, cells_n, codes_n) in one_of.items():
         chosen = family == number
@@ -140,7 +136,7 @@ def start_in_room(occupied: Array, before_door: Array, chance: Array) -> tuple[A
 
 
 def things(agent: Array | int, direction: Array | int, cells: Sequence[Any], codes: Sequence[Any]) -> tuple[Array, ...]:
-    """As arrays, places left over being GONE."""
+    """As arrays; unused places are GONE."""
     absent = N_THINGS - len(cells)
     return (
         jnp.int32(agent),

@@ -23,17 +23,7 @@ from minigrid.envs import (
 )
 from minigrid.minigrid_env import MiniGridEnv
 
-from procurl.envs.minigrid.families import (
-    BITS,
-    BLOCKED,
-    CROSSING,
-    DYNAMIC,
-    FAMILIES,
-    FOUR_ROOMS,
-    PICKUP,
-    UNLOCK,
-    walls,
-)
+from procurl.envs.minigrid.families import BITS, BLOCKED, CROSSING, DYNAMIC, FAMILIES, FOUR_ROOMS, PICKUP, UNLOCK, walls
 from procurl.envs.minigrid.grid import EMPTY, GONE, N_THINGS, ROW, WALL
 
 COLOURS = ["blue", "green", "grey", "purple", "red", "yellow"]
