@@ -51,7 +51,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_no_other(built):
     there = {name: content for name, content in files_in(built[0]).items() if ".dist-info/" not in name}
     expected = {name.removeprefix("src/") for name in dist.tracked() if name.startswith("src/procurl/")}
     assert set(there) == expected
-    assert {"procurl/py.typed", "procurl/envs/minigrid/pool.npz", "procurl/theory/page.md"} <= expected
+    assert {"procurl/py.typed", "procurl/envs/minigrid/pool.npz", "procurl/bench/theory/page.md"} <= expected
     for name, content in there.items():
         assert content == (ROOT / "src" / name).read_bytes(), name
 

@@ -12,6 +12,7 @@ from procurl.teachers.base import redrawn
 from procurl.types import TaskSpace, Teacher
 
 TEACHERS: dict[str, type] = {name: resolve_name(f"procurl.teachers.{where}") for name, (where, _) in STRATEGIES.items()}
+globals().update({cls.__name__: cls for cls in TEACHERS.values()})  # so that `from procurl.teachers import IID` works
 REDRAWABLE = [name for name, cls in TEACHERS.items() if getattr(cls, "redrawable", False)]
 
 

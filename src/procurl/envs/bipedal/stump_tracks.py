@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from procurl.envs.bipedal.track import GROUND, HIGH, LOW, MASTERED, MAX_STEPS, NAMES, STEP, make_track
 from procurl.envs.host_tasks import KEYS, N_SEEDS, HostTask, TakesTasks, TaskDesk, finite_action, refuse_unknown
-from procurl.errors import MissingExtraError
+from procurl.errors import needs_extra
 
 with needs_extra("box2d", "Stump Tracks needs {}", "Box2D", "gymnasium"):
     import Box2D
