@@ -332,6 +332,7 @@ def test_updates_repeat_and_depend_on_the_key():
     assert not np.array_equal(first.networks.actor[0]["w"], other.networks.actor[0]["w"])
 
 
+@pytest.mark.exact
 def test_updates_in_a_row_equal_single_ones():
     config = SAC(hidden=(16,), batch_size=32)
     begun, batches, key = sac.init(jax.random.key(0), OBS, ACTIONS, config), random_batches(5, 32, 0), jax.random.key(1)
