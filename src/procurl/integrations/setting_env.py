@@ -102,7 +102,7 @@ class HostSetting:
         if tasks not in ("pool", "targets", "held_out"):
             raise unknown_name("set of tasks", tasks, ("pool", "targets", "held_out"))
         self.env, self.space = _make(setting, tuple(sorted(fields.items())))
-        where = next(entry.scene for entry in CATALOGUE if setting in entry.settings)
+        where = next((entry.scene for entry in CATALOGUE if setting in entry.settings), None)  # None: one's own
         self.scene: Scene | None = resolve_name(where) if where else None
         if render_mode not in (None, *(["rgb_array"] if self.scene else [])):
             raise ConfigError(f"render_mode = {render_mode!r}: expected None{' or rgb_array' if self.scene else ''}")
