@@ -26,8 +26,9 @@ from procurl.types import Task
 
 
 @pytest.mark.exact
-@pytest.mark.parametrize("teacher", fast("procurl-target"))
+@pytest.mark.parametrize("teacher", fast())
 def test_the_same_seed_gives_bitwise_the_same_run(teacher):
+    """Among the fast tests, test_checkpoint.py compares a run with one that began anew and was cut besides."""
     assert_same(run(teacher), run(teacher))
 
 

@@ -78,14 +78,6 @@ def test_pages_lead_somewhere():
             assert (ROOT / program).is_file(), f"{page.name}: {program}"
 
 
-def test_the_snippet_of_the_cleanrl_page(tmp_path):
-    code = re.search(r"```python\n(.*?)```", (PAGES / "cleanrl.md").read_text(), re.DOTALL)[1]
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, env=environment()
-    )
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.slow
 def test_stable_baselines3_ppo_and_sac(checkout):
     (script,) = scripts("sb3.md")

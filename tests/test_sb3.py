@@ -102,8 +102,10 @@ ALGORITHMS = {
 }
 
 
-@pytest.mark.parametrize("subprocesses", [False, True], ids=["dummy", "subproc"])
-@pytest.mark.parametrize("name", ["PPO", "DQN"])
+@pytest.mark.parametrize(
+    ("name", "subprocesses"),
+    [("PPO", False), ("PPO", True), ("DQN", False), pytest.param("DQN", True, marks=pytest.mark.slow)],
+)
 def test_every_episode_is_recorded_under_its_own_context_from_the_first_on(space, name, subprocesses):
     algorithm, continuous, arguments = ALGORITHMS[name]
     env = make_env(space, 3, subprocesses, continuous)
