@@ -48,11 +48,7 @@ def deterministic_files(folder):
 
 
 def tiny_world(setting, teacher):
-    env, space = procurl.make(setting)
-    cut = lambda task, n: jax.tree.map(lambda x: x[:n], task)  # noqa: E731
-    space = dataclasses.replace(
-        space, pool=cut(space.pool, 200), targets=cut(space.targets, 10), held_out=cut(space.held_out, 6)
-    )
+    env, space = small_setting(setting)
     fields = {"update_after": 2} if teacher == "currot" else {}
     return env, procurl.make_teacher(teacher, space, **{**SMALLER.get(teacher, {}), **fields})
 

@@ -18,8 +18,8 @@ from procurl.types import Continuous, Step
 SMALL = Config(ppo=PPO(n_steps=256, n_envs=8, batch_size=64, epochs=2, shared=(16,), separate=(16,)), evaluate_every=2)
 
 
-def small_setting(n_pool=200, n_targets=10, n_held_out=6, **env_fields):
-    env, space = procurl.make("point-mass-2g", **env_fields)
+def small_setting(setting="point-mass-2g", n_pool=200, n_targets=10, n_held_out=6, **env_fields):
+    env, space = procurl.make(setting, **env_fields)
     cut = lambda task, n: jax.tree.map(lambda x: x[:n], task)  # noqa: E731
     return env, dataclasses.replace(
         space, pool=cut(space.pool, n_pool), targets=cut(space.targets, n_targets),

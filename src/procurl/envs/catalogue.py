@@ -82,7 +82,7 @@ MAZE = Setting(
     },
     release={
         **RELEASE,
-        "procurl-target": {"pairing": "max", "resample_targets": True, "n_targets": 400},
+        "procurl-target": {**RELEASE["procurl-target"], "n_targets": 400},
         "currot": {"epsilon": 0.2},
     },
 )
@@ -123,7 +123,7 @@ BIPEDAL = Setting(
         "plr": {"rho": 0.5, "beta": 0.1},
         "gradient": {"n_stages": 10, "max_steps_per_stage": 1_000_000, "threshold": 250.0},
     },
-    release={"procurl-target": {"pairing": "max", "resample_targets": True, "n_targets": 250}},
+    release={"procurl-target": {**RELEASE["procurl-target"], "n_targets": 250}},
 )
 
 CATALOGUE: tuple[Entry, ...] = (

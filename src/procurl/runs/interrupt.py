@@ -26,9 +26,8 @@ class Interruptible:
 
     def __init__(self) -> None:
         self.requested = False
-        self.unsaved = (
-            False  # set by the loop once there is something to save: from then on it waits even for the compiler
-        )
+        # Set by the loop once there is something to save: from then on it waits even for the compiler.
+        self.unsaved = False
         self._number = signal.SIGINT
         self._previous: dict[signal.Signals, Any] = {}
 
@@ -89,7 +88,7 @@ class CompiledInThread:
     def prepare(self, *args: Any) -> None:
         """Begin to compile. Arguments may be shapes. An error is left to the call itself, which meets it again.
 
-        The caller traces: two threads that trace at the same time have been seen to mix up what they trace (jax 0.8.0).
+        The caller traces: while a second thread traces, `jax.clear_caches` fails (docs/versions.md).
         """
         if self._compiler is None:
             with suppress(Exception):
