@@ -58,7 +58,9 @@ def assert_refused(load, folder, file):
         load(folder)
     message = str(caught.value)
     assert file.name in message, message
-    if load is load_checkpoint and not isinstance(caught.value, NewerFormatError):
+    if isinstance(caught.value, NewerFormatError):
+        assert file.name == "manifest.json" and "Nothing was changed" in message
+    elif load is load_checkpoint:
         assert "0000000004" in message and "`procurl resume" in message and "--from 2`" in message, message
         assert "Nothing was loaded" in message
 
