@@ -4,18 +4,24 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: demo test test-slow test-browser test-kill test-kill-everywhere test-ray test-rllib versions notebooks stranger lint types bench soak docs dist pythons clean
+.PHONY: demo test test-exact test-other test-slow test-browser test-kill test-kill-everywhere test-ray test-rllib versions notebooks stranger lint types bench soak docs dist pythons clean
 
 demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, pictures and a page
 	$(BIN)/python examples/demo.py
 
-# Compiling is most of the tests' time. Whatever asserts no bits is compiled with few passes.
+# Compiling is most of the tests' time. Whatever asserts no bits is compiled with few passes and in one piece.
 FAST = not slow and not browser and not kill and not ray
-FEW_PASSES = --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false
+FEW_PASSES = --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true \
+	--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 
 test: $(READY)  ## the fast tests
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "exact and $(FAST)"
-	XLA_FLAGS="$(FEW_PASSES)" $(BIN)/python -m pytest -n auto --dist loadfile -m "not exact and $(FAST)"
+	$(MAKE) --no-print-directory -j2 test-exact test-other
+
+test-exact: $(READY)
+	$(BIN)/python -m pytest -q -m "exact and $(FAST)"
+
+test-other: $(READY)
+	XLA_FLAGS="$(FEW_PASSES)" $(BIN)/python -m pytest -q -n auto --dist loadfile -m "not exact and $(FAST)"
 
 test-slow: $(READY)  ## the learning runs as well
 	$(BIN)/python -m pytest -n auto -m "not browser and not ray"

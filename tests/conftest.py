@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,7 +23,25 @@ def few_programs():
     """A process may have some 65,000 memory mappings, and every compiled program takes hundreds."""
     yield
     mappings = Path("/proc/self/maps")
-    if mappings.exists() and mappings.read_bytes().count(b"\n") > 30_000:
+    if mappings.exists() and mappings.read_bytes().count(b"\n") > 50_000:
         import jax
 
         jax.clear_caches()
+
+
+@pytest.fixture
+def command(capsys, monkeypatch):
+    """`procurl ...` in this process: one of its own loads JAX and traces its programs anew."""
+    from procurl import cli
+
+    monkeypatch.setattr("procurl.devices.use_cores", lambda *a, **k: None)  # JAX is already running here
+
+    def run(*args):
+        try:
+            status = cli.main([str(arg) for arg in args])
+        except SystemExit as end:  # of argparse
+            status = end.code
+        said = capsys.readouterr()
+        return SimpleNamespace(returncode=status, stdout=said.out, stderr=said.err)
+
+    return run
