@@ -93,7 +93,9 @@ def through_curriculum(k, wrap=lambda teacher: teacher):
         asked.extend(tasks.context[:, 0].tolist())
         return np.zeros(len(tasks.seed))
 
-    curriculum = procurl.Curriculum(wrap(teacher_number(k)), every=1, unit="episodes")
+    curriculum = procurl.Curriculum(
+        wrap(teacher_number(k)), every=1
+    )  # one program for its first task and for those after it
     first = curriculum.next()
     curriculum.record(first, ret=0.0, length=1)
     curriculum.observe(value)

@@ -13,6 +13,7 @@ from test_teachers import small_space
 import procurl
 from procurl.check.teacher import imagined_episodes
 from procurl.errors import ConfigError
+from procurl.programs import jit
 from procurl.targets import Mixture
 from procurl.teachers import nadaraya_watson
 from procurl.teachers.currot import CURROT, candidates
@@ -23,11 +24,14 @@ N, D, DELTA = 12, 2, 0.6
 
 
 def pairs(context, ret, capacity=N):
-    k = len(ret)
-    out = no_pairs(capacity, np.shape(context)[1])
-    return Pairs(
-        out.context.at[:k].set(jnp.array(context, jnp.float32)), out.ret.at[:k].set(jnp.array(ret)), jnp.int32(k)
-    )
+    k, d = np.shape(context)
+    out = Pairs(np.zeros((capacity, d), np.float32), np.full(capacity, -np.inf, np.float32), np.int32(k))
+    out.context[:k], out.ret[:k] = context, ret
+    return out
+
+
+nothing = jax.jit(lambda: no_pairs(N, D))
+absorbed, remembered = jax.jit(absorb), jax.jit(remember)
 
 
 def contents(buffer):
@@ -78,7 +82,7 @@ class SlowBuffer:
 @pytest.mark.parametrize("binary", [False, True])
 def test_success_buffer_equals_the_slow_one(seed, binary):
     rng = np.random.default_rng(seed)
-    slow, buffer, reached = SlowBuffer(), no_pairs(N, D), jnp.bool_(False)
+    slow, buffer, reached = SlowBuffer(), nothing(), np.bool_(False)
     size, rules = 0, set()
     for turn in range(12):
         k = rng.integers(1, N)
@@ -89,9 +93,7 @@ def test_success_buffer_equals_the_slow_one(seed, binary):
         targets = rng.uniform(0, 3, (N, D)).astype(np.float32)
         rules.add(slow.reached)
         fails = slow.update(contents(pairs(context, ret)), targets)
-        buffer, reached, refused = jax.jit(absorb)(
-            buffer, pairs(context, ret, N - 1), reached, DELTA, jnp.array(targets)
-        )
+        buffer, reached, refused = absorbed(buffer, pairs(context, ret, N - 1), reached, DELTA, targets)
         assert sorted(contents(buffer)) == sorted(slow.entries)
         assert bool(reached) == slow.reached
         assert contents(pairs(context[np.asarray(refused)[:k]], ret[np.asarray(refused)[:k]])) == fails
@@ -102,25 +104,22 @@ def test_success_buffer_equals_the_slow_one(seed, binary):
 
 def test_fail_buffer_is_first_in_first_out():
     rng = np.random.default_rng(0)
-    buffer, slow = no_pairs(N, D), []
+    buffer, slow = nothing(), []
     for _ in range(5):
         new = pairs(rng.uniform(0, 3, (7, D)), rng.uniform(0, 1, 7), N - 1)
         chosen = np.append(rng.random(7) < 0.6, [False] * 4)
         slow = ([e for e, c in zip(contents(new), chosen, strict=False) if c] + slow)[:N]
-        buffer = remember(buffer, new, jnp.array(chosen))
+        buffer = remembered(buffer, new, chosen)
         assert contents(buffer) == slow
 
 
 def test_latest_takes_the_last_finished_episodes():
     space = small_space()
-    tasks = space.from_pool(jax.random.key(0), jnp.arange(30))
-    episodes = imagined_episodes(jax.random.key(1), tasks)
-    finished = np.random.default_rng(0).random(34) < 0.5
-    episodes = episodes._replace(
-        finished=jnp.array(finished), ret=jnp.where(jnp.arange(34) % 5 == 0, jnp.nan, jnp.arange(34.0))
-    )
+    play = jax.jit(lambda key: imagined_episodes(key, space.from_pool(key, jnp.arange(30))))
+    finished, number = np.random.default_rng(0).random(34) < 0.5, np.arange(34, dtype=np.float32)
+    episodes = play(jax.random.key(0))._replace(finished=finished, ret=np.where(number % 5 == 0, np.nan, number))
     for k in (3, 33):
-        new = latest(episodes, k, -1.0)
+        new = jax.jit(lambda episodes, k=k: latest(episodes, k, -1.0))(episodes)
         rows = np.flatnonzero(finished)[-k:]
         assert int(new.size) == len(rows)
         np.testing.assert_array_equal(np.asarray(new.ret)[: len(rows)], np.where(rows % 5 == 0, -1.0, rows))
@@ -128,21 +127,22 @@ def test_latest_takes_the_last_finished_episodes():
 
 
 def test_search_is_wide_around_failures_and_narrow_around_successes():
-    box = (jnp.zeros(2), jnp.full(2, 3.0))
+    box = (np.zeros(2, np.float32), np.full(2, 3.0, np.float32))
+
+    @jax.jit
+    def search(buffer, reached, r_min):
+        """As often as there are seeds here."""
+        draw = lambda s: search_samples(jax.random.key(s), buffer, reached, 0.6, 0.05, r_min, box)  # noqa: E731
+        return jax.vmap(draw)(jnp.arange(300))
+
     centre = np.full((10, 2), 1.5)
-    ret = np.array([1.0] * 5 + [0.0] * 5)
-    draw = jax.jit(
-        lambda key, reached: search_samples(key, pairs(centre, ret, 10), reached, 0.6, 0.05, jnp.float32(0.0), box)
-    )
-    late = np.stack([draw(jax.random.key(s), True) for s in range(300)])  # every entry once, in order
+    some = pairs(centre, np.array([1.0] * 5 + [0.0] * 5), 10)
+    late = np.asarray(search(some, True, 0.0))  # every entry once, in order
     np.testing.assert_allclose(late[:, :5].std(), 0.005 * 0.05, rtol=0.1)
     assert 0.5 < late[:, 5:].std() < 0.75, "a quarter of the box, cut at its border"
-    early = np.stack([draw(jax.random.key(s), False) for s in range(20)])
+    early = np.asarray(search(some, False, 0.0))
     assert np.abs(early - 1.5).max() < 0.01, "only the better half"
-    nothing_known = search_samples(
-        jax.random.key(0), pairs(centre[:1], [0.6], 10), False, 0.6, 0.05, jnp.float32(0.6), box
-    )
-    assert np.isfinite(nothing_known).all()
+    assert np.isfinite(search(pairs(centre[:1], [0.6], 10), False, 0.6)).all(), "nothing is known"
 
 
 def slow_estimate(context, known, ret, h):
@@ -158,6 +158,13 @@ def slow_estimate(context, known, ret, h):
     return np.array(out)
 
 
+@jax.jit
+def estimates(both, context, around, h):
+    """Of the next test alone, as it is traced with another CONSULTED."""
+    there = estimate_around(both, context, around, h, jax.random.key(0), jnp.int32(context.shape[0]))
+    return estimate(both, context, h), there
+
+
 @pytest.mark.parametrize("h", [0.02, 0.15, 2.0])
 @pytest.mark.parametrize("size", [1, 40, *(pytest.param(s, marks=pytest.mark.slow) for s in (4, 90))])
 def test_estimate_equals_the_slow_one(h, size, monkeypatch):
@@ -167,16 +174,15 @@ def test_estimate_equals_the_slow_one(h, size, monkeypatch):
     half = size // 2
     both = [pairs(known[:half].reshape(-1, 3), ret[:half], 100), pairs(known[half:], ret[half:], 100)]
     context = rng.uniform(0, 3, (50, 3))
-    expected = slow_estimate(context, known, ret, h)
-    np.testing.assert_allclose(estimate(both, jnp.array(context, jnp.float32), h), expected, atol=1e-4)
-
     around = context[:, None] + rng.uniform(-0.2, 0.2, (50, 7, 3))
-    got = estimate_around(
-        both, jnp.array(context, jnp.float32), jnp.array(around, jnp.float32), h, jax.random.key(0), jnp.int32(50)
-    )
+    here, got = estimates(both, context.astype(np.float32), around.astype(np.float32), h)
+    np.testing.assert_allclose(here, slow_estimate(context, known, ret, h), atol=1e-4)
     expected = slow_estimate(around.reshape(-1, 3), known, ret, h)
     wrong = np.abs(np.asarray(got).ravel() - expected) > 1e-3
     assert wrong.mean() < 0.02, "all but where the tenth and the eleventh nearest are equally far"
+
+
+everywhere, nearby = jax.jit(estimate), jax.jit(estimate_around)
 
 
 def test_a_crowd_is_represented_by_a_random_choice():
@@ -184,11 +190,11 @@ def test_a_crowd_is_represented_by_a_random_choice():
     known = rng.uniform(0, 1, (900, 2))
     ret = (known[:, 0] > 0.5).astype(float)
     crowd = [pairs(known, ret, 900)]
-    centre = jnp.array(rng.uniform(0.3, 0.7, (40, 2)), jnp.float32)
-    places = centre[:, None] + jnp.array(rng.uniform(-0.3, 0.3, (1, 20, 2)), jnp.float32)
-    all_of_them = np.asarray(estimate(crowd, places.reshape(-1, 2), 0.1)).reshape(40, 20)
-    draw = jax.jit(lambda key: estimate_around(crowd, centre, places, 0.1, key, jnp.int32(40)))
-    error = np.stack([draw(jax.random.key(s)) for s in range(30)]) - all_of_them
+    centre = rng.uniform(0.3, 0.7, (40, 2)).astype(np.float32)
+    places = centre[:, None] + rng.uniform(-0.3, 0.3, (1, 20, 2)).astype(np.float32)
+    all_of_them = np.asarray(everywhere(crowd, places.reshape(-1, 2), 0.1)).reshape(40, 20)
+    drawn = [nearby(crowd, centre, places, 0.1, jax.random.key(s), np.int32(40)) for s in range(30)]
+    error = np.stack(drawn) - all_of_them
     assert np.abs(error).mean() < 0.08
     assert abs(error.mean()) < 0.02, "no bias over many choices"
 
@@ -199,8 +205,8 @@ def test_a_crowd_far_away_is_still_asked():
     direction = rng.normal(size=(900, 3))
     known = direction / np.linalg.norm(direction, axis=1, keepdims=True)
     crowd = [pairs(known, np.ones(900), 900)]
-    places = jnp.array(rng.uniform(-0.1, 0.1, (4, 9, 3)), jnp.float32)
-    value = estimate_around(crowd, jnp.zeros((4, 3)), places, 0.05, jax.random.key(0), jnp.int32(4))
+    places = rng.uniform(-0.1, 0.1, (4, 9, 3)).astype(np.float32)
+    value = nearby(crowd, np.zeros((4, 3), np.float32), places, 0.05, jax.random.key(0), np.int32(4))
     np.testing.assert_allclose(value, 1.0)
 
 
@@ -210,9 +216,8 @@ def test_candidates_stay_in_the_ball_and_look_ahead():
     aim[:5] = particles[:5]  # arrived
     aim[5:15] = particles[5:15] + 0.05
     valid = rng.random(60) < 0.5
-    straight, around = candidates(
-        jax.random.key(0), jnp.array(particles), jnp.array(aim), jnp.array(valid), jnp.float32(0.3), 100
-    )
+    scattered = jax.jit(candidates, static_argnums=5)
+    straight, around = scattered(jax.random.key(0), particles, aim, valid, np.float32(0.3), 100)
     way = aim - particles
     moved = np.linalg.norm(np.asarray(around) - particles[:, None], axis=-1)
     assert np.isfinite(around).all()
@@ -225,32 +230,39 @@ def test_candidates_stay_in_the_ball_and_look_ahead():
     assert (gap.min(axis=1) >= np.linalg.norm(np.asarray(straight) - aim, axis=1) - 1e-5).all(), "nothing is nearer"
 
 
-def world(target=None, **fields):
-    space = dataclasses.replace(small_space(), target=target or AT_A_POINT)
+CORNERS = Mixture(low=((0.3, 0.3), (2.7, 0.3)), high=((0.3, 0.3), (2.7, 0.3)), std=((0.1, 0.1), (0.1, 0.1)))
+A_CORNER_AND_A_POINT = dataclasses.replace(CORNERS, std=((0.1, 0.1), (0.0, 0.0)))
+AT_A_POINT = Mixture(low=((1.0, 2.0), (1.0, 2.0)), high=((1.0, 2.0), (1.0, 2.0)), std=((0.0, 0.0), (0.0, 0.0)))
+
+
+def world(target=A_CORNER_AND_A_POINT, **fields):
+    """All fast tests have the same target: another one compiles anew."""
+    space = dataclasses.replace(small_space(), target=target)
     return CURROT(space, **{"n_particles": 60, "epsilon": 0.09, "update_after": 1, **fields})
 
 
 # Compiled once for all tests: the teacher is an argument.
-observe = jax.jit(lambda teacher, state, key, episodes: teacher.observe(state, key, episodes, None))
-propose = jax.jit(lambda teacher, state, key, n: teacher.propose(state, key, n), static_argnums=3)
+begin = jit(lambda teacher, key: teacher.init(key))
+observe = jit(lambda teacher, state, key, episodes: teacher.observe(state, key, episodes, None))
+
+
+@jit
+def turn_of(teacher, state, key, n):
+    """Episodes of which n are finished, and a key to watch them with."""
+    k_pick, k_play, k_watch = jax.random.split(key, 3)
+    episodes = imagined_episodes(k_play, teacher.propose(state, k_pick, 40))
+    finished = (episodes.steps > 0) & (jnp.cumsum(episodes.steps > 0) <= n)  # the same shapes for any n
+    return episodes._replace(finished=finished), k_watch
 
 
 def play(teacher, value, turns, key=0, n=40):
     """Episodes whose return is value(context), for some iterations; the states one after the other."""
-    state = teacher.init(jax.random.key(key))
-    states = [state]
+    states = [begin(teacher, jax.random.key(key))]
     for turn in range(turns):
-        k_pick, k_play, k_watch = jax.random.split(jax.random.fold_in(jax.random.key(key), turn), 3)
-        episodes = imagined_episodes(k_play, propose(teacher, state, k_pick, 40))
-        finished = (episodes.steps > 0) & (jnp.cumsum(episodes.steps > 0) <= n)  # the same shapes for any n
-        ret = jnp.array(value(np.asarray(episodes.task.context), turn), jnp.float32)
-        state = observe(teacher, state, k_watch, episodes._replace(ret=ret, finished=finished))
-        states.append(state)
+        episodes, k_watch = turn_of(teacher, states[-1], jax.random.fold_in(jax.random.key(key), turn), n)
+        ret = np.asarray(value(np.asarray(episodes.task.context), turn), np.float32)
+        states.append(observe(teacher, states[-1], k_watch, episodes._replace(ret=ret)))
     return states
-
-
-CORNERS = Mixture(low=((0.3, 0.3), (2.7, 0.3)), high=((0.3, 0.3), (2.7, 0.3)), std=((0.1, 0.1), (0.1, 0.1)))
-AT_A_POINT = Mixture(low=((1.0, 2.0), (1.0, 2.0)), high=((1.0, 2.0), (1.0, 2.0)), std=((0.0, 0.0), (0.0, 0.0)))
 
 
 def wasserstein(a, b):
@@ -260,8 +272,8 @@ def wasserstein(a, b):
 
 @pytest.mark.slow
 def test_where_everything_is_solved_the_cloud_reaches_the_target_on_the_shortest_way():
-    teacher = world()  # the target is the point (1, 2)
-    start = np.asarray(teacher.init(jax.random.key(0)).particles)
+    teacher = world(AT_A_POINT)  # (1, 2)
+    start = np.asarray(begin(teacher, jax.random.key(0)).particles)
     needed = int(np.ceil(np.linalg.norm(start - [1.0, 2.0], axis=1).max() / 0.3))
     states = play(teacher, lambda c, t: np.full(len(c), 0.9), needed + 2)
     assert not np.allclose(states[needed - 1].particles, [1.0, 2.0], atol=1e-5)
@@ -281,7 +293,7 @@ def test_distance_to_the_target_falls_to_that_between_two_samples():
 
 
 def test_particles_keep_to_the_box_and_the_trust_region_and_buffers_grow():
-    teacher = world(CORNERS)
+    teacher = world()
     rng = np.random.default_rng(0)
     states = play(teacher, lambda c, t: (rng.random(len(c)) < 1 / (1 + np.exp(-4 * (c[:, 1] - 1)))).astype(float), 15)
     for before, after in itertools.pairwise(states):
@@ -289,7 +301,7 @@ def test_particles_keep_to_the_box_and_the_trust_region_and_buffers_grow():
         assert (x >= 0).all() and (x <= 3).all()
         assert int(after.success.size) >= int(before.success.size) and int(after.fail.size) >= int(before.fail.size)
         watched = [after.success, after.fail]
-        sound = np.asarray(estimate(watched, before.particles, 0.3 * 0.3)) >= 0.6  # the others were repaired
+        sound = np.asarray(everywhere(watched, before.particles, 0.3 * 0.3)) >= 0.6  # the others were repaired
         step = np.linalg.norm(x - np.asarray(before.particles), axis=1)
         assert (step[sound] <= 0.3 + 1e-5).all()
 
@@ -315,9 +327,9 @@ def test_everything_stays_finite(value, n):
 
 def test_without_a_finished_episode_nothing_changes():
     teacher = world()
-    state = teacher.init(jax.random.key(0))
-    episodes = imagined_episodes(jax.random.key(1), propose(teacher, state, jax.random.key(2), 40))
-    after = observe(teacher, state, jax.random.key(3), episodes._replace(finished=jnp.zeros(44, bool)))
+    state = begin(teacher, jax.random.key(0))
+    episodes, k_watch = turn_of(teacher, state, jax.random.key(1), 40)
+    after = observe(teacher, state, k_watch, episodes._replace(finished=np.zeros(44, bool)))
     jax.tree.map(np.testing.assert_array_equal, after, state)
 
 
@@ -349,8 +361,8 @@ def test_waiting_holds_the_particles_until_the_student_is_good_enough():
 
 def test_proposals_are_particles_with_a_little_noise():
     teacher = world()
-    state = teacher.init(jax.random.key(0))
-    tasks = teacher.propose(state, jax.random.key(1), 500)
+    state = begin(teacher, jax.random.key(0))
+    tasks = jit(lambda teacher, state, key: teacher.propose(state, key, 500))(teacher, state, jax.random.key(1))
     gap = np.abs(np.asarray(tasks.context)[:, None] - np.asarray(state.particles)[None]).max(axis=-1)
     nearest = gap.argmin(axis=1)
     assert gap.min(axis=1).max() <= 3e-3 * 1.01 and len(np.unique(nearest)) > 50
@@ -358,7 +370,7 @@ def test_proposals_are_particles_with_a_little_noise():
 
 
 def test_presets():
-    space = procurl.make("point-mass-2g")[1]
+    space = dataclasses.replace(small_space(), name="point-mass-2g")
     assert procurl.make_teacher("currot", space).epsilon == 0.05
     assert procurl.make_teacher("currot", space, variant="release").epsilon == 0.5
     assert procurl.make_teacher("spdl", space, variant="release").target == "uniform"

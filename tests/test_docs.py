@@ -36,6 +36,7 @@ DOCS = ROOT / "docs"
 PAGES = [path.relative_to(DOCS).as_posix() for path in sorted(DOCS.rglob("*.md"))]
 # Pages whose Python is run by tests that also look at what comes out.
 ELSEWHERE = {
+    "checkpoints.md": "test_checkpoint.py",
     "integrations/gymnasium.md": "test_gymnasium.py",
     "integrations/sb3.md": "test_sb3.py",
     "settings/bipedal.md": "test_bipedal.py",

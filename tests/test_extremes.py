@@ -18,6 +18,7 @@ import procurl
 from procurl.check.space import MOST_TASKS
 from procurl.check.teacher import imagined_episodes
 from procurl.errors import ConfigError, SpaceError
+from procurl.programs import jit
 from procurl.targets import Point
 from procurl.teachers.base import cumulative
 from procurl.teachers.nadaraya_watson import estimate
@@ -54,9 +55,9 @@ class Opinion(NamedTuple):
 
 
 def tasks(context):
-    n = len(context)
-    numbers = jnp.arange(n, dtype=jnp.int32)
-    return Task(jnp.asarray(context, jnp.float32), numbers, numbers)
+    """Arrays of JAX by way of NumPy, which compiles nothing."""
+    numbers = np.arange(len(context), dtype=np.int32)
+    return Task(*map(jnp.asarray, (np.asarray(context, np.float32), numbers, numbers)))
 
 
 def extreme_space(scales, offset, identical, rng):
@@ -85,18 +86,18 @@ def lives(draw):
         draw(st.booleans()), rng,
     )  # fmt: skip
     kinds = draw(st.lists(NUMBERS, min_size=1, max_size=3))
-    numbers = lambda n: jnp.asarray(rng.choice(np.array(kinds, np.float32), n))  # noqa: E731
+    numbers = lambda n: rng.choice(np.array(kinds, np.float32), n)  # noqa: E731
     return space, Opinion(numbers(N_POOL), numbers(N_TARGETS)), numbers, draw(st.integers(0, 2**16))
 
 
 @functools.cache
 def programs():
     return (
-        jax.jit(lambda teacher, key: teacher.init(key)),
-        jax.jit(lambda teacher, state, key: teacher.propose(state, key, N_DRAWN)),
-        jax.jit(lambda teacher, state, key, episodes, critic: teacher.observe(state, key, episodes, critic)),
-        jax.jit(imagined_episodes),
-        jax.jit(cumulative),
+        jit(lambda teacher, key: teacher.init(key)),
+        jit(lambda teacher, state, key: teacher.propose(state, key, N_DRAWN)),
+        jit(lambda teacher, state, key, episodes, critic: teacher.observe(state, key, episodes, critic)),
+        jit(imagined_episodes),
+        jit(cumulative),
     )
 
 
@@ -134,7 +135,7 @@ def live(name, life):
         assert_valid(space, proposed)
         played = imagined(key, proposed)
         n = played.ret.shape[0]
-        played = played._replace(ret=numbers(n), gae=numbers(n), abs_gae=jnp.abs(numbers(n)))
+        played = played._replace(ret=numbers(n), gae=numbers(n), abs_gae=np.abs(numbers(n)))
         state = observe(teacher, state, key, played, critic)
         assert_distribution(teacher, state)
         assert_valid(space, propose(teacher, state, key))
@@ -173,7 +174,7 @@ def assert_sound(pairs, where, seed):
     low = [low for low, _ in pairs]
     high = [low + width for low, width in pairs]
     target = [a + where * (b - a) for a, b in zip(low, high, strict=True)]
-    arguments = {"target": target, "pool_size": 8, "n_targets": 2, "n_held_out": 2, "seed": seed}
+    arguments = {"target": target, "pool_size": 8, "n_targets": 8, "n_held_out": 8, "seed": seed}
     if max(map(abs, high)) > 1e30:
         with pytest.raises(SpaceError, match=r"expected numbers of at most 1e\+30"):
             procurl.task_space(low, high, **arguments)
@@ -184,7 +185,7 @@ def assert_sound(pairs, where, seed):
         assert np.isfinite(context).all()
         assert (context >= np.asarray(space.low)).all() and (context <= np.asarray(space.high)).all()
     procurl.check_space(space)
-    far = space.project(jnp.array([[3e38, -3e38]]))
+    far = np.asarray(space.project(np.array([[3e38, -3e38]], np.float32)))
     assert np.array_equal(far[0], [np.asarray(space.high)[0], np.asarray(space.low)[1]])
 
 
@@ -207,34 +208,35 @@ def test_spaces_of_any_size_are_sound_at_length(pairs, where, seed):
 def line(n):
     """n tasks on [0, 1], one target."""
     one = tasks(np.ones((1, 1)))
-    return TaskSpace(
-        jnp.zeros(1), jnp.ones(1), tasks(np.linspace(0.0, 1.0, n)[:, None] if n > 1 else np.ones((1, 1))), one, one,
-        names=("a",), target=Point((1.0,)),
-    )  # fmt: skip
+    low, high = (jnp.asarray(np.full(1, x, np.float32)) for x in (0.0, 1.0))
+    pool = tasks(np.linspace(0.0, 1.0, n, dtype=np.float32)[:, None]) if n > 1 else one
+    return TaskSpace(low, high, pool, one, one, names=("a",), target=Point((1.0,)))
 
 
 def drawn(name, n, value=0.5):
-    """After one update: the state, and many proposals."""
+    """After one update: the state, and many proposals. (Few would need one more program.)"""
     teacher = procurl.make_teacher(name, line(n), **SMALL.get(name, {}))
-    critic = Opinion(jnp.full(n, value), jnp.full(1, value))
+    critic = Opinion(np.full(n, value, np.float32), np.full(1, value, np.float32))
     key = jax.random.key(3)
-    init, propose, observe, imagined, _ = programs()
+    init, _, observe, imagined, _ = programs()
+    propose = jit(lambda teacher, state, key: teacher.propose(state, key, 20_000))
     state = init(teacher, key)
     state = observe(teacher, state, key, imagined(key, propose(teacher, state, key)), critic)
     assert_distribution(teacher, state)
-    many = jax.jit(lambda teacher, state, key: teacher.propose(state, key, 20_000))(teacher, state, key)
+    many = propose(teacher, state, key)
     assert_valid(teacher.space, many)
     return state, many
 
 
-@pytest.mark.parametrize("name", fast("plr"))
+@pytest.mark.parametrize("name", fast("procurl-target"))
 def test_one_task_and_one_target(name):
     _, many = drawn(name, 1)
     if name not in ("currot", "gradient"):  # those invent contexts
         assert (np.asarray(many.context) == 1.0).all()
 
 
-@pytest.mark.parametrize("name", fast("iid", "procurl-target"))
+# That all alike are drawn alike is seen in test_teachers.py, too.
+@pytest.mark.parametrize("name", fast("procurl-target"))
 def test_a_million_tasks(name):
     n = 1_000_000
     state, many = drawn(name, n)
@@ -269,22 +271,25 @@ def remembered(ret, h):
 
 def test_returns_at_the_end_of_32_bits_can_be_added_up():
     """CURROT's estimate was infinite where two returns of 3e38 met, and so was what it drew its places by."""
-    kept, value, found = remembered(jnp.array([3e38, 3e38, -3e38, np.nan, 1.0, 3e38]), 0.1)
+    kept, value, found = remembered(np.array([3e38, 3e38, -3e38, np.nan, 1.0, 3e38], np.float32), 0.1)
     assert np.isfinite(kept).all() and np.abs(kept).max() <= 1e30
-    assert np.isfinite(value).all() and np.isfinite(found).all() and (found >= 0).all() and (found <= 1).all()
-    kept, value, _ = remembered(jnp.array([0.25, 0.5, 1.0, 0.0, -2.0, 8.0]), 0.1)
-    assert kept.tolist() == [0.25, 0.5, 1.0, 0.0, -2.0, 8.0] and value[0] == pytest.approx(7.75 / 6), "others stay"
+    assert np.isfinite(value).all() and np.isfinite(found).all()
+    assert np.min(found) >= 0 and np.max(found) <= 1
+    kept, value, _ = remembered(np.array([0.25, 0.5, 1.0, 0.0, -2.0, 8.0], np.float32), 0.1)
+    assert kept.tolist() == [0.25, 0.5, 1.0, 0.0, -2.0, 8.0] and np.asarray(value)[0] == pytest.approx(7.75 / 6), (
+        "others stay"
+    )
 
 
 def test_spdl_where_all_contexts_are_one_huge_number():
     """Contexts were divided by a bandwidth of 1e-9 before they were subtracted: infinity minus infinity."""
     space = extreme_space((0.0, 0.0), 0.0, True, np.random.default_rng(0))
-    there = jnp.full(2, 1e30, jnp.float32)
-    move = lambda t: t._replace(context=jnp.full_like(t.context, 1e30))  # noqa: E731
+    there = jnp.asarray(np.full(2, 1e30, np.float32))
+    move = lambda t: tasks(np.full(t.context.shape, 1e30))  # noqa: E731
     space = TaskSpace(
         there, there, move(space.pool), move(space.targets), move(space.targets), names=("a", "b"), target=space.target
     )
-    state = procurl.make_teacher("spdl", space).init(jax.random.key(0))
+    state = programs()[0](procurl.make_teacher("spdl", space), jax.random.key(0))
     np.testing.assert_allclose(np.exp(state.log_mu), 1 / N_POOL, rtol=1e-5)
 
 
@@ -293,7 +298,8 @@ def test_the_scale_of_a_space_does_not_change_spdl():
     mu = []
     for scale in (2.0**-19, 1.0, 2.0**40):
         space = extreme_space((scale, scale), 0.0, False, np.random.default_rng(1))
-        mu.append(np.asarray(procurl.make_teacher("spdl", space, bandwidth=2.0**-12).init(jax.random.key(0)).log_mu))
+        teacher = procurl.make_teacher("spdl", space, bandwidth=2.0**-12)
+        mu.append(np.asarray(programs()[0](teacher, jax.random.key(0)).log_mu))
     np.testing.assert_allclose(mu[0], mu[1], rtol=1e-5)
     np.testing.assert_allclose(mu[2], mu[1], rtol=1e-5)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import gymnasium
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import stable_baselines3.common.env_checker as sb3_checker
@@ -151,19 +150,22 @@ def test_a_feature_that_is_not_applied_would_be_noticed():
 def test_equals_the_jax_environment_step_for_step(setting):
     env_id = "procurl/PointMass-v0" if setting.startswith("point") else "procurl/Maze-v0"
     env, (original, space) = ours(env_id), procurl.make(setting)
-    step, ends = jax.jit(original.step), 0
+    reset, ends = jax.jit(original.reset), 0
+    step = jax.jit(lambda noise, t, state, action: original.step(jax.random.fold_in(noise, t), state, action))
+    contexts = np.asarray(space.pool.context)
     for seed in range(3):
-        context, task_seed = np.array(space.pool.context[seed + 7]), 100 + seed
+        context, task_seed = contexts[seed + 7], 100 + seed
         obs, info = env.reset(seed=seed, options={"context": context, "task_seed": task_seed})
         noise = jax.random.key(seeding.np_random(seed)[0].integers(2**32, dtype=np.uint32))
-        state, expected = original.reset(Task(jnp.array(context), jnp.int32(task_seed), jnp.int32(-1)))
+        state, expected = reset(Task(context, np.int32(task_seed), np.int32(-1)))
         np.testing.assert_array_equal(obs, expected)
         assert (info["task_seed"], info["task_row"]) == (task_seed, -1)
         rng = np.random.default_rng(seed)
         for t in range(env.unwrapped.setting.env.max_steps):
             action = rng.uniform(env.action_space.low, env.action_space.high).astype(np.float32)
             obs, reward, terminated, truncated, info = env.step(action)
-            state, outcome = step(jax.random.fold_in(noise, t), state, action)
+            state, outcome = step(noise, t, state, action)
+            outcome = jax.tree.map(np.asarray, outcome)
             np.testing.assert_allclose(obs, outcome.obs, rtol=1e-6, atol=1e-6)
             assert (reward, terminated, truncated) == (outcome.reward, outcome.terminated, outcome.truncated)
             assert info["is_success"] == outcome.success
@@ -252,7 +254,8 @@ def test_tasks_that_nobody_named_come_from_the_chosen_set():
     for tasks in ("pool", "targets", "held_out"):
         env = ours("procurl/Maze-v0", setting="maze-2g", tasks=tasks)
         infos = [env.reset(seed=1)[1], *(env.reset()[1] for _ in range(30))]
-        found = [np.flatnonzero((getattr(space, tasks).context == i["context"]).all(axis=1)) for i in infos]
+        contexts = np.asarray(getattr(space, tasks).context)
+        found = [np.flatnonzero((contexts == i["context"]).all(axis=1)) for i in infos]
         assert all(len(f) for f in found) and len({int(f[0]) for f in found}) > 20
         assert len({i["task_seed"] for i in infos}) == 31, "fresh starts"
         if tasks == "pool":

@@ -20,7 +20,7 @@ from procurl.runs.provenance import describe, rebuilt
 from procurl.students import sac
 
 SMALL = SAC(
-    hidden=(8, 8),
+    hidden=(8,),
     batch_size=16,
     n_steps=64,
     n_envs=4,
@@ -59,27 +59,38 @@ def assert_same_run(a, b):
 
 @pytest.fixture(scope="module")
 def whole(space):
+    """For the tests that are exact."""
     return run(space)
+
+
+@pytest.fixture(scope="module")
+def by_plr(space):
+    """For all others, which play with PLR and two seeds: one world compiles."""
+    return run(space, teacher="plr")
 
 
 # --- playing ----------------------------------------------------------------------------------------------------------
 
 
-def test_every_return_is_recorded_under_its_own_task(space):
-    """`Pays` pays its context in every step and says by its seed how long it lasts: the record must agree."""
-    engine = HostEngine(PaysOnHost(), teacher_of("iid", space), CONFIG, (0, 5), workers=2)
+def played_by_hand(teacher, seeds, workers, iterations):
+    """After each iteration: the carry, and the episodes that the teacher has watched, as NumPy."""
+    engine = HostEngine(PaysOnHost(), teacher, CONFIG, seeds, workers=workers)
     seen = []
     watch = engine._program.watch
     engine._program = engine._program._replace(
-        watch=lambda keys, given, *rest: seen.append(given[1]) or watch(keys, given, *rest)
+        watch=lambda keys, given, *rest: seen.append(jax.tree.map(np.asarray, given[1])) or watch(keys, given, *rest)
     )
     carry = engine.begin()
-    for t in range(6):
+    for t in range(iterations):
         carry, _ = engine.iterate(carry, t)
+        yield carry, seen[-1]
     engine.close()
+
+
+def test_every_return_is_recorded_under_its_own_task(space):
+    """`Pays` pays its context in every step and says by its seed how long it lasts: the record must agree."""
     finished = 0
-    for e in seen:
-        e = jax.tree.map(np.asarray, e)
+    for _, e in played_by_hand(teacher_of("plr", space), (0, 5), workers=2, iterations=6):
         played = e.steps > 0
         assert (e.steps.sum(axis=1) == SMALL.n_steps).all()
         np.testing.assert_allclose(e.ret[played], (e.task.context[..., 0] * e.length)[played], rtol=1e-5)
@@ -95,11 +106,7 @@ def test_every_return_is_recorded_under_its_own_task(space):
 
 def test_transitions_join_up(space):
     """What the student stores: the next observation is where the next step begins, ends are ends and cuts are not."""
-    engine = HostEngine(PaysOnHost(), teacher_of("iid", space), CONFIG, (3,), workers=1)
-    carry = engine.begin()
-    for t in range(3):
-        carry, _ = engine.iterate(carry, t)
-    engine.close()
+    *_, (carry, _) = played_by_hand(teacher_of("plr", space), (3, 4), workers=1, iterations=3)
     buffer = jax.tree.map(lambda x: np.asarray(x)[0], carry.learner.buffer)
     assert int(buffer.added) == 3 * SMALL.n_steps and not buffer.rows[3 * SMALL.n_steps :].any()
     rows = buffer.rows[: 3 * SMALL.n_steps].reshape(3, SMALL.n_envs, -1, buffer.rows.shape[1])
@@ -120,50 +127,45 @@ def test_how_many_workers_play_changes_nothing(space, whole):
 
 
 def test_the_numpy_policy_is_the_students():
-    student = sac.init(jax.random.key(0), 24, 4, SAC())
+    student = jax.jit(lambda key: sac.init(key, 24, 4, SAC()))(jax.random.key(0))
     actor = jax.tree.map(np.asarray, student.networks.actor)
     rng = np.random.default_rng(0)
+
+    @jax.jit
+    def actions(obs, noise):
+        most_likely = sac.act(student.networks, obs)
+        return most_likely, sac.squashed(*sac._policy(student.networks.actor, obs), noise)[0]
+
     for _ in range(20):
         obs, noise = rng.normal(size=24).astype(np.float32), rng.normal(size=4).astype(np.float32)
-        np.testing.assert_allclose(member.most_likely(actor, obs), sac.act(student.networks, obs), atol=2e-6)
-        mean, log_std = sac._policy(student.networks.actor, obs)
-        expected, _ = sac.squashed(mean, log_std, jnp.asarray(noise))
-        np.testing.assert_allclose(member.sampled(actor, obs, noise), expected, atol=2e-6)
+        most_likely, sampled = actions(obs, noise)
+        np.testing.assert_allclose(member.most_likely(actor, obs), most_likely, atol=2e-6)
+        np.testing.assert_allclose(member.sampled(actor, obs, noise), sampled, atol=2e-6)
 
 
-def test_evaluation_plays_every_held_out_task(space, whole):
-    lasts = 3 + whole.held_out["seed"] % 5
-    expected = whole.held_out["context"][:, 0] * lasts
-    np.testing.assert_allclose(whole.task_ret, np.broadcast_to(expected, whole.task_ret.shape), rtol=1e-5)
-    np.testing.assert_array_equal(whole.task_success[0, 0], whole.held_out["seed"] % 3 == 0)
+def test_evaluation_plays_every_held_out_task(by_plr):
+    lasts = 3 + by_plr.held_out["seed"] % 5
+    expected = by_plr.held_out["context"][:, 0] * lasts
+    np.testing.assert_allclose(by_plr.task_ret, np.broadcast_to(expected, by_plr.task_ret.shape), rtol=1e-5)
+    np.testing.assert_array_equal(by_plr.task_success[0, 0], by_plr.held_out["seed"] % 3 == 0)
 
 
 # --- values from returns ----------------------------------------------------------------------------------------------
 
 
 def test_values_are_fitted_when_it_is_time_and_score_plr(space):
-    engine = HostEngine(PaysOnHost(), teacher_of("plr", space), CONFIG, (0,), workers=1)
-    seen = []
-    watch = engine._program.watch
-    engine._program = engine._program._replace(
-        watch=lambda keys, given, *rest: seen.append(given) or watch(keys, given, *rest)
-    )
-    carry = engine.begin()
-    fits = []
-    for t in range(6):
-        before = carry.values[0].model
-        known = carry.values[0].fits
-        carry, _ = engine.iterate(carry, t)
-        fits.append(carry.values[0].fits)
-        episodes = jax.tree.map(lambda x: np.asarray(x)[0], seen[-1][1])
+    fits, before = [], None
+    for carry, episodes in played_by_hand(teacher_of("plr", space), (0, 1), workers=1, iterations=6):
+        episodes = jax.tree.map(lambda x: x[0], episodes)
         ended = episodes.finished
         assert np.isnan(episodes.gae[~ended]).all()
-        if known:
+        if fits and fits[-1]:
             value = before.value(procurl.Task(*(x[ended] for x in episodes.task)))
             np.testing.assert_allclose(episodes.gae[ended], episodes.ret[ended] - value, rtol=1e-4, atol=1e-4)
         else:
             assert np.isnan(episodes.gae).all(), "nobody has an opinion before the first fit"
-    engine.close()
+        fits.append(carry.values[0].fits)
+        before = carry.values[0].model
     assert fits == [0, 0, 1, 1, 2, 2]  # at 192 and 320 steps
     assert np.asarray(carry.teacher.scored).any()
 
@@ -171,12 +173,15 @@ def test_values_are_fitted_when_it_is_time_and_score_plr(space):
 @pytest.mark.parametrize(
     "name",
     [
-        "procurl-unif",
-        *(pytest.param(t, marks=pytest.mark.slow) for t in ("currot", "gradient", "iid", "spdl", "target")),
+        "plr",  # its programs are here already
+        *(
+            pytest.param(t, marks=pytest.mark.slow)
+            for t in ("currot", "gradient", "iid", "procurl-unif", "spdl", "target")
+        ),
     ],
 )
 def test_other_strategies_train_too(space, name):
-    result = run(space, teacher=name, seeds=(0,), steps=256)
+    result = run(space, teacher=name, steps=256, workers=1)
     assert result.status == "finished" and (result.trace["started"] > 0).all()
 
 
@@ -191,20 +196,24 @@ def test_the_pool_is_redrawn_when_its_time_is_over(space):
     teacher = teacher_of("procurl-unif", space, redraw_every=100)
     from procurl.check.teacher import CRITICS, imagined_episodes
 
-    state = teacher.init(jax.random.key(0))
-    pools, steps = [np.asarray(state.context)], 0
-    for t in range(4):
+    @jax.jit
+    def iteration(state, t):
         tasks = teacher.propose(state, jax.random.key(t), 8)
-        assert (np.asarray(tasks.row) >= 0).all() == np.array_equal(pools[-1], space.pool.context)
-        assert all(any(np.array_equal(c, p) for p in pools[-1]) for c in np.asarray(tasks.context))
         episodes = imagined_episodes(jax.random.key(t), tasks)
         episodes = episodes._replace(steps=jnp.zeros_like(episodes.steps).at[0].set(50))
-        steps += 50
         state = teacher.observe(state, jax.random.key(10 + t), episodes, CRITICS["mixed"])
-        pools.append(np.asarray(state.context))
-        expected = procurl.teachers.procurl.learning_potential(
+        potential = procurl.teachers.procurl.learning_potential(
             CRITICS["mixed"].value(space.pool._replace(context=state.context)), space
         )
+        return tasks, state, potential
+
+    state = jax.jit(teacher.init)(jax.random.key(0))
+    pools = [np.asarray(state.context)]
+    for t in range(4):
+        tasks, state, expected = iteration(state, t)
+        assert (np.asarray(tasks.row) >= 0).all() == np.array_equal(pools[-1], space.pool.context)
+        assert all(any(np.array_equal(c, p) for p in pools[-1]) for c in np.asarray(tasks.context))
+        pools.append(np.asarray(state.context))
         np.testing.assert_allclose(state.inner.log_weights, teacher.teacher.beta * expected, rtol=1e-5)
     changed = [not np.array_equal(a, b) for a, b in itertools.pairwise(pools)]
     assert changed == [False, True, False, True]
@@ -243,24 +252,27 @@ def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(space, whole, tmp_path
     assert_same_run(again, whole)
 
 
-def test_a_worker_that_dies_is_reported_and_nothing_saved_is_lost(space, whole, tmp_path):
+def test_a_worker_that_dies_is_reported_and_nothing_saved_is_lost(space, by_plr, tmp_path):
     with pytest.raises(WorkerError, match=r"worker \d \(process \d+\) was killed by SIGKILL while it played"):
-        run(space, env=PaysOnHost(dies_at=90), out=tmp_path / "run", save_share=1.0)
+        run(space, env=PaysOnHost(dies_at=90), teacher="plr", out=tmp_path / "run", save_share=1.0)
     from procurl.runs.store.checkpoint import load_checkpoint
 
     assert 0 < load_checkpoint(tmp_path / "run").steps_done < 512
-    assert_same_run(run(space, out=tmp_path / "run"), whole)
+    assert_same_run(run(space, teacher="plr", out=tmp_path / "run", workers=1), by_plr)
 
 
 def test_what_goes_wrong_in_a_worker_is_told(space):
     with pytest.raises(WorkerError, match="the floor gave way"):
-        run(space, env=PaysOnHost(fails_at=20))
+        run(space, env=PaysOnHost(fails_at=20), teacher="plr", workers=1)
 
 
 def test_weights_that_are_not_finite_end_the_run(space):
-    config = dataclasses.replace(CONFIG, sac=dataclasses.replace(SMALL, lr=1e30))
+    """Rewards as large as the contexts: their squares, in the loss, are no numbers any more."""
+    larger = np.float32([1e25, 1])
+    pool = space.pool._replace(context=np.asarray(space.pool.context) * larger)
+    huge = dataclasses.replace(space, high=np.asarray(space.high) * larger, pool=pool)
     with pytest.raises(NonFiniteError, match="NaN or infinity in loss at iteration"):
-        procurl.train(PaysOnHost(), teacher_of("iid", space), config, steps=512, workers=1)
+        run(huge, teacher="plr", workers=1)
 
 
 def test_wrong_pairings_are_refused(space):
@@ -281,7 +293,7 @@ def test_wrong_pairings_are_refused(space):
 
 WALK = [
     "sac.n_steps=200", "sac.n_envs=4", "sac.hidden=16,16", "sac.batch_size=32", "sac.capacity=2000",
-    "sac.start_steps=200", "sac.first_fit=400", "sac.fit_every=400", "env.max_steps=60", "run.evaluate_every=2",
+    "sac.start_steps=200", "sac.first_fit=400", "sac.fit_every=400", "env.max_steps=24", "run.evaluate_every=2",
 ]  # fmt: skip
 
 

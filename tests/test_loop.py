@@ -6,13 +6,12 @@ import subprocess
 import sys
 import textwrap
 import threading
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import SMALL, Walk, assert_same, assert_same_up_to_rounding, fast, only, run, small_setting, walk_space
+from worlds import SMALL, assert_same, assert_same_up_to_rounding, fast, only, run, small_setting
 
 import procurl
 from procurl import loop
@@ -66,16 +65,10 @@ def test_seeds_differ():
     assert not np.array_equal(result.params["policy.0.w"][0], result.params["policy.0.w"][1])
 
 
-@pytest.mark.exact
-def test_a_seed_alone_equals_the_seed_in_company():
-    """Over two devices in blocks, with padding: eleven seeds, of which the last is also run alone."""
-    train = partial(procurl.train, Walk(), procurl.IID(walk_space()), SMALL, steps=1500)
-    assert_same_up_to_rounding(only(train(seeds=range(3, 14)), 10), train(seeds=[13]))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("teacher", sorted(procurl.TEACHERS))
-def test_a_seed_alone_equals_the_seed_in_company_with_every_teacher(teacher):
+def test_a_seed_alone_equals_the_seed_in_company(teacher):
+    """Over two devices in blocks, with padding. Among the fast tests, test_guards.py has one of eleven on a walk."""
     assert_same_up_to_rounding(only(run(teacher, seeds=range(3, 14)), 10), run(teacher, seeds=[13]))
 
 

@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import itertools
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,12 +36,12 @@ def numbered(k, register):
 
 
 def test_nested_classes_of_jaxs_own_decorator_get_their_own_programs():
-    """Some 20 of 100 are mixed up by `jax.jit` itself with jaxlib 0.10."""
+    """Some 10 of 50 are mixed up by `jax.jit` itself with jaxlib 0.10."""
     number = jit(lambda outer, x: outer["here"][0].number())
-    outer = [{"here": (numbered(k, jax.tree_util.register_dataclass)(), k)} for k in range(100)]
-    assert [int(number(node, 0)) for node in outer] == list(range(100))
+    outer = [{"here": (numbered(k, jax.tree_util.register_dataclass)(), k)} for k in range(50)]
+    assert [int(number(node, 0)) for node in outer] == list(range(50))
     shape = jit(lambda node: jnp.zeros(node.number.__closure__[0].cell_contents))
-    assert [shape.eval_shape(node["here"][0]).shape for node in outer] == [(k,) for k in range(100)]
+    assert [shape.eval_shape(node["here"][0]).shape for node in outer] == [(k,) for k in range(50)]
 
 
 def test_our_own_classes_differ_in_their_structure():
@@ -90,14 +91,16 @@ def test_nothing_but_programs_calls_jax_jit(path):
 def mixed_up(n, *entries):
     """The numbers of those classes that got a wrong answer, by entry; each process has addresses of its own."""
     script = Path(__file__).parent / "equal_shapes.py"
-    run = subprocess.run([sys.executable, script, str(n), *entries], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, script, str(n), *entries], capture_output=True, text=True, check=True,
+        env={**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "0"},  # nobody else has these programs
+    )  # fmt: skip
     return json.loads(run.stdout)
 
 
-@pytest.mark.parametrize("entry", ["curriculum", "gymnasium"])
-def test_a_hundred_classes_of_equal_shape_get_their_own_answers(entry):
+def test_a_hundred_classes_of_equal_shape_get_their_own_answers():
     """Fifty teachers and fifty environments: before, about one in five got another's."""
-    assert mixed_up(50, entry) == {entry: []}
+    assert mixed_up(50, "curriculum", "gymnasium") == {"curriculum": [], "gymnasium": []}
 
 
 COSTLY = ("train", "check_teacher", "check_env")  # seconds for a class: a hundred in all processes together

@@ -7,6 +7,8 @@ import pytest
 import procurl
 from procurl.errors import ConfigError, NonFiniteError
 
+SMALL = {"hidden": (32,), "epochs": 30}  # the same everywhere: up to 20 episodes are then fitted by one program
+
 
 @pytest.fixture(scope="module")
 def space():
@@ -28,7 +30,7 @@ def tasks(context):
 
 @pytest.mark.parametrize("scale", [True, False])
 def test_it_learns_returns_from_episodes(space, scale):
-    value = procurl.ReturnRegressor(space, every=400, scale=scale)
+    value = procurl.ReturnRegressor(space, every=400, scale=scale, epochs=40)
     context = played(space, 400)
     assert (value(tasks(context)) == -100.0).all(), "before the first fit no task stands out"
     noise = np.random.default_rng(1).normal(0, 10, 400)
@@ -41,7 +43,7 @@ def test_it_learns_returns_from_episodes(space, scale):
 
 
 def test_only_the_episodes_since_the_last_fit_count(space):
-    value = procurl.ReturnRegressor(space, every=50, first=20, epochs=30, hidden=(32,))
+    value = procurl.ReturnRegressor(space, every=50, first=20, **SMALL)
     for c in played(space, 20):
         value.record(c, 0.0)
     assert value.fits == 1 and abs(value(tasks(played(space, 9)))).max() < 40
@@ -51,7 +53,7 @@ def test_only_the_episodes_since_the_last_fit_count(space):
 
 
 def test_it_stands_in_for_a_critic(space):
-    value = procurl.ReturnRegressor(space, every=10, hidden=(16,))
+    value = procurl.ReturnRegressor(space, every=10, **SMALL)
     curriculum = procurl.Curriculum(procurl.make_teacher("procurl-target", space), every=20, unit="episodes")
     for _ in range(3):
         while not curriculum.due:
@@ -65,18 +67,18 @@ def test_it_stands_in_for_a_critic(space):
 
 def test_saving_goes_on_exactly(space, tmp_path):
     def new():
-        return procurl.ReturnRegressor(space, every=30, hidden=(16,), epochs=5)
+        return procurl.ReturnRegressor(space, every=20, **SMALL)
 
     one, context = new(), played(space, 100)
-    for c in context[:40]:
+    for c in context[:50]:
         one.record(c, float(truth(c)))
     procurl.save_state(tmp_path / "r.safetensors", one.state_dict())
     other = new()
     other.load_state_dict(procurl.load_state(tmp_path / "r.safetensors", like=one.state_dict()))
-    for c in context[40:]:
+    for c in context[50:]:
         one.record(c, float(truth(c)))
         other.record(c, float(truth(c)))
-    assert one.fits == other.fits == 3
+    assert one.fits == other.fits == 5
     jax.tree.map(np.testing.assert_array_equal, one.state_dict(), other.state_dict())
 
 

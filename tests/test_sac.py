@@ -2,9 +2,9 @@
 
 import collections
 from functools import partial
+from types import SimpleNamespace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,6 +14,13 @@ from procurl.students import replay, sac
 from procurl.students.replay import Transitions
 
 OBS, ACTIONS = 24, 4
+SMALL = SAC(hidden=(8,), batch_size=16)
+
+# One program each: operation by operation, every one would be compiled by itself.
+init = jax.jit(sac.init, static_argnums=(1, 2, 3))
+squashed = jax.jit(sac.squashed)
+add = jax.jit(lambda buffer, steps: replay.add(buffer, replay.as_rows(steps)))
+sample = jax.jit(replay.sample, static_argnames=("n", "obs_size"))
 
 
 def random_batches(k, n, seed, obs_size=OBS, action_size=ACTIONS):
@@ -28,11 +35,21 @@ def random_batches(k, n, seed, obs_size=OBS, action_size=ACTIONS):
 
 
 @partial(jax.jit, static_argnames="config")
-def updates(student, batches, key, config):
+def update(student, batch, key, config, given):
+    """`given`: numbers of the configuration that are arguments of the program, so that one serves them all."""
+    return sac.update(student, batch, key, SimpleNamespace(**{**vars(config), **given}))
+
+
+def updates(student, batches, key, config, **given):
     """One update for each of k stacked minibatches; losses f32[k]."""
-    return jax.lax.scan(lambda student, batch: sac.update(student, batch, key, config), student, batches)
+    losses = []
+    for i in range(len(batches.reward)):
+        student, loss = update(student, Transitions(*(x[i] for x in batches)), key, config, given)
+        losses.append(loss)
+    return student, jax.tree.map(lambda *x: np.stack(x), *losses)
 
 
+@partial(jax.jit, static_argnames="capacity")
 def filled(capacity, steps):
     """A buffer that holds these transitions."""
     empty = replay.empty(capacity, steps.obs.shape[1], steps.action.shape[1])
@@ -62,7 +79,7 @@ def test_learning_returns_the_types_that_it_is_given(learn_entropy):
 
     key = jax.random.key(0)
     begun = jax.eval_shape(lambda k: (sac.init(k, OBS, ACTIONS, config), replay.empty(100, OBS, ACTIONS)), key)
-    after = jax.eval_shape(learn, begun, jnp.zeros((10, 2 * OBS + ACTIONS + 2)), key)
+    after = jax.eval_shape(learn, begun, np.zeros((10, 2 * OBS + ACTIONS + 2), np.float32), key)
     assert types(begun) == types(after) and not any(is_weak for _, _, is_weak in types(begun))
 
 
@@ -144,6 +161,11 @@ def differences(student, model):
     return gaps
 
 
+@partial(jax.jit, static_argnames="n")
+def noise_of(key, i, n):
+    return jax.random.normal(jax.random.fold_in(key, i), (2, n, ACTIONS))
+
+
 def train_theirs(model, batches, key, first_update, monkeypatch):
     """As many updates as there are minibatches, with the noise that ours draws."""
     import torch
@@ -163,7 +185,7 @@ def train_theirs(model, batches, key, first_update, monkeypatch):
     ]
     noise = collections.deque()
     for i in range(k):  # for the observations first, then for the next ones
-        drawn = jax.random.normal(jax.random.fold_in(key, first_update + i), (2, n, ACTIONS))
+        drawn = noise_of(key, first_update + i, n)
         noise.extend(torch.tensor(np.array(x)) for x in drawn)
     samples = iter(queue)
     with monkeypatch.context() as patch:
@@ -174,7 +196,7 @@ def train_theirs(model, batches, key, first_update, monkeypatch):
 
 
 def in_double(tree):
-    return jax.tree.map(lambda x: x.astype(np.float64) if x.dtype == np.float32 else x, tree)
+    return jax.tree.map(lambda x: np.asarray(x, np.float64) if x.dtype == np.float32 else x, tree)
 
 
 @pytest.mark.parametrize("double", [True, False], ids=["double", "single"])
@@ -190,12 +212,12 @@ def test_updates_equal_stable_baselines3(learn_entropy, double, monkeypatch):
 
     config = SAC(learn_entropy=learn_entropy, entropy=0.3, batch_size=256)
     with jax.enable_x64(double):
-        student = sac.init(jax.random.key(0), OBS, ACTIONS, config)
+        student = init(jax.random.key(0), OBS, ACTIONS, config)
         # targets of their own, so that mistaking one for the other shows
-        student = student._replace(targets=jax.tree.map(lambda x: 0.9 * x, student.targets))
+        student = student._replace(targets=jax.tree.map(lambda x: 0.9 * np.asarray(x), student.targets))
         model = their_sac(config)
         if double:
-            student = in_double(student)._replace(log_entropy=jnp.log(config.entropy))
+            student = in_double(student)._replace(log_entropy=np.log(config.entropy))
             model.policy.double()
             monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda obs, *a, **k: obs)
             if learn_entropy:
@@ -236,8 +258,8 @@ def test_actions_and_values_equal_stable_baselines3():
     pytest.importorskip("stable_baselines3", reason="the parity test needs the extra [sb3]")
     import torch
 
-    student = sac.init(jax.random.key(1), OBS, ACTIONS, SAC())
-    model = their_sac(SAC())
+    config = SAC(learn_entropy=True, entropy=0.3, batch_size=256)  # as above: it shares its program
+    student, model = init(jax.random.key(1), OBS, ACTIONS, config), their_sac(config)
     copy_weights(student, model)
     obs = random_batches(1, 50, seed=2).obs[0]
     theirs, _ = model.predict(obs, deterministic=True)
@@ -254,7 +276,7 @@ def test_log_probability_is_the_density_of_the_squashed_normal():
     """Against the change of variables by a difference quotient: p(a) = p(u) du/da with u = artanh(a)."""
     rng = np.random.default_rng(0)
     mean, log_std, noise = rng.normal(size=(3, 40, 3)) * 0.4  # not far out, where 1 - a^2 loses its digits
-    action, log_prob = sac.squashed(*(jnp.array(x, jnp.float32) for x in (mean, log_std, noise)))
+    action, log_prob = map(np.asarray, squashed(*(x.astype(np.float32) for x in (mean, log_std, noise))))
     slow = np.zeros(40)
     for i in range(40):
         for j in range(3):
@@ -268,26 +290,29 @@ def test_log_probability_is_the_density_of_the_squashed_normal():
 
 
 def test_far_out_the_log_probability_stays_finite():
-    far = jnp.full((1, 2), 60.0)
-    action, log_prob = sac.squashed(far, jnp.zeros((1, 2)), jnp.zeros((1, 2)))
-    gradient = jax.grad(lambda mean: sac.squashed(mean, jnp.zeros((1, 2)), jnp.zeros((1, 2)))[1].sum())(far)
+    far, zero = np.full((1, 2), 60.0, np.float32), np.zeros((1, 2), np.float32)
+    action, log_prob = squashed(far, zero, zero)
+    gradient = jax.jit(jax.grad(lambda mean: sac.squashed(mean, zero, zero)[1].sum()))(far)
     assert np.all(np.abs(action) <= 1) and np.isfinite(log_prob).all() and np.isfinite(gradient).all()
 
 
 def test_the_policys_spread_is_clipped():
     config = SAC(hidden=(4,))
-    networks = sac.init(jax.random.key(0), 3, 2, config).networks
+    networks, policy = init(jax.random.key(0), 3, 2, config).networks, jax.jit(sac._policy)
     for bias, log_std in ((100.0, 2.0), (-100.0, -20.0)):
-        networks.actor[-1]["b"] = jnp.array([0.0, 0.0, bias, bias])
-        np.testing.assert_allclose(sac._policy(networks.actor, jnp.zeros((1, 3)))[1], log_std)
+        networks.actor[-1]["b"] = np.float32([0.0, 0.0, bias, bias])
+        np.testing.assert_allclose(policy(networks.actor, np.zeros((1, 3), np.float32))[1], log_std)
+
+
+LEARNT = SAC(hidden=(8,), batch_size=16, learn_entropy=True, entropy=0.1)
 
 
 def test_targets_follow_the_critics():
+    before = init(jax.random.key(0), OBS, ACTIONS, LEARNT)
+    before = before._replace(targets=jax.tree.map(lambda x: np.asarray(x) + 1, before.targets))
     for tau in (0.0, 0.3, 1.0):
-        config = SAC(hidden=(8,), batch_size=16, tau=tau)
-        before = sac.init(jax.random.key(0), OBS, ACTIONS, config)
-        before = before._replace(targets=jax.tree.map(lambda x: x + 1, before.targets))
-        after, _ = updates(before, random_batches(1, 16, seed=0), jax.random.key(1), config)
+        given = {"tau": tau, "target_entropy": 0.0}
+        after, _ = updates(before, random_batches(1, 16, seed=0), jax.random.key(1), LEARNT, **given)
         for slow, old, fast in zip(*map(leaves, (after.targets, before.targets, after.networks.critics)), strict=True):
             np.testing.assert_allclose(slow, (1 - tau) * old + tau * fast, atol=1e-6)
 
@@ -295,79 +320,71 @@ def test_targets_follow_the_critics():
 @pytest.mark.parametrize(("target_entropy", "rises"), [(50.0, True), (-50.0, False)])
 def test_entropy_coefficient_moves_towards_the_target(target_entropy, rises):
     """A policy less random than wanted makes randomness dearer, and the other way round."""
-    config = SAC(hidden=(8,), batch_size=16, learn_entropy=True, entropy=0.1, target_entropy=target_entropy)
-    student = sac.init(jax.random.key(0), OBS, ACTIONS, config)
-    student, losses = updates(student, random_batches(5, 16, seed=0), jax.random.key(1), config)
+    given = {"tau": LEARNT.tau, "target_entropy": target_entropy}
+    student = init(jax.random.key(0), OBS, ACTIONS, LEARNT)
+    student, losses = updates(student, random_batches(5, 16, seed=0), jax.random.key(1), LEARNT, **given)
     alphas = np.asarray(losses.entropy)
     assert alphas[0] == pytest.approx(0.1)
     assert np.all(np.diff(alphas) > 0) if rises else np.all(np.diff(alphas) < 0)
 
 
 def test_a_fixed_entropy_coefficient_stays():
-    config = SAC(hidden=(8,), batch_size=16)
-    begun = sac.init(jax.random.key(0), OBS, ACTIONS, config)
-    student, losses = updates(begun, random_batches(5, 16, seed=0), jax.random.key(1), config)
+    begun = init(jax.random.key(0), OBS, ACTIONS, SMALL)
+    student, losses = updates(begun, random_batches(5, 16, seed=0), jax.random.key(1), SMALL)
     np.testing.assert_allclose(losses.entropy, 0.005, rtol=1e-6)
     assert_same(student.log_entropy, begun.log_entropy)
 
 
 def test_after_the_end_nothing_counts():
     """The next observation of a terminated step is never looked at; that of any other step is."""
-    config = SAC(hidden=(8,), batch_size=16)
-    student = sac.init(jax.random.key(0), OBS, ACTIONS, config)
+    student = init(jax.random.key(0), OBS, ACTIONS, SMALL)
     batches = random_batches(1, 16, seed=0)
     for terminated in (1.0, 0.0):
         ended = batches._replace(terminated=np.full((1, 16), terminated, np.float32))
         elsewhere = ended._replace(next_obs=ended.next_obs + 1)
-        losses = [float(updates(student, b, jax.random.key(1), config)[1].critic[0]) for b in (ended, elsewhere)]
+        losses = [float(updates(student, b, jax.random.key(1), SMALL)[1].critic[0]) for b in (ended, elsewhere)]
         assert (losses[0] == losses[1]) == bool(terminated)
 
 
 def test_updates_repeat_and_depend_on_the_key():
-    config = SAC(hidden=(16,), batch_size=32)
-    student, batches = sac.init(jax.random.key(0), OBS, ACTIONS, config), random_batches(3, 32, seed=0)
-    first, second = (updates(student, batches, jax.random.key(1), config)[0] for _ in range(2))
+    student, batches = init(jax.random.key(0), OBS, ACTIONS, SMALL), random_batches(3, 16, seed=0)
+    first, second = (updates(student, batches, jax.random.key(1), SMALL)[0] for _ in range(2))
     assert_same(first, second)
-    other, _ = updates(student, batches, jax.random.key(2), config)
+    other, _ = updates(student, batches, jax.random.key(2), SMALL)
     assert not np.array_equal(first.networks.actor[0]["w"], other.networks.actor[0]["w"])
 
 
-@pytest.mark.exact
 def test_updates_in_a_row_equal_single_ones():
-    config = SAC(hidden=(16,), batch_size=32)
-    begun, batches, key = sac.init(jax.random.key(0), OBS, ACTIONS, config), random_batches(5, 32, 0), jax.random.key(1)
-    together, _ = updates(begun, batches, key, config)
-    student = begun
-    for i in range(5):
-        student, _ = updates(student, Transitions(*(x[i : i + 1] for x in batches)), key, config)
+    begun, batches, key = init(jax.random.key(0), OBS, ACTIONS, SMALL), random_batches(5, 16, 0), jax.random.key(1)
+    row = jax.jit(lambda student, batches: jax.lax.scan(lambda s, b: sac.update(s, b, key, SMALL), student, batches))
+    together, _ = row(begun, batches)
+    student, _ = updates(begun, batches, key, SMALL)
     for x, y in zip(leaves(together.networks), leaves(student.networks), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5)
 
 
-@pytest.mark.parametrize("n", [0, 1, 23])
+@pytest.mark.parametrize("n", [0, 1, 4])
 def test_learning_makes_as_many_updates_as_told(n):
-    config = SAC(hidden=(8,), batch_size=16)
     buffer = filled(100, Transitions(*(x[0] for x in random_batches(1, 50, seed=0))))
-    begun = sac.init(jax.random.key(0), OBS, ACTIONS, config)
-    student, losses = sac.learn(begun, buffer, n, jax.random.key(1), config)
+    begun = init(jax.random.key(0), OBS, ACTIONS, SMALL)
+    student, losses = sac.learn(begun, buffer, n, jax.random.key(1), SMALL)
     assert int(student.updates) == n and losses.critic.shape == (n,)
 
 
 def test_learning_in_pieces_is_learning_at_once():
     """Minibatches and noise follow the number of updates, so one key serves a whole run."""
-    config = SAC(hidden=(8,), batch_size=16)
     buffer = filled(100, Transitions(*(x[0] for x in random_batches(1, 50, seed=0))))
-    student = begun = sac.init(jax.random.key(0), OBS, ACTIONS, config)
-    together, _ = sac.learn(begun, buffer, 5, jax.random.key(1), config)
-    for n in (2, 3):
-        student, _ = sac.learn(student, buffer, n, jax.random.key(1), config)
+    student = begun = init(jax.random.key(0), OBS, ACTIONS, SMALL)
+    together, _ = sac.learn(begun, buffer, 4, jax.random.key(1), SMALL)
+    for _ in range(4):
+        student, _ = sac.learn(student, buffer, 1, jax.random.key(1), SMALL)
     for x, y in zip(leaves(together.networks), leaves(student.networks), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5)
 
 
 def test_random_actions_follow_their_key_and_lie_within_bounds():
-    networks = sac.init(jax.random.key(0), 3, 2, SAC(hidden=(4,))).networks
-    obs = jnp.ones((1000, 3))
+    networks = init(jax.random.key(0), 3, 2, SAC(hidden=(4,))).networks
+    obs = np.ones((1000, 3), np.float32)
     first, again, other = (sac.act(networks, obs, jax.random.key(k)) for k in (0, 0, 1))
     assert_same(first, again)
     assert not np.array_equal(first, other) and first.shape == (1000, 2)
@@ -393,9 +410,9 @@ def numbered(first, n):
 def test_buffer_keeps_the_latest_transitions_whole():
     buffer = replay.empty(10, obs_size=2, action_size=1)
     for first in range(0, 24, 4):  # 24 transitions wrap around within an addition
-        buffer = replay.add(buffer, replay.as_rows(numbered(first, 4)))
+        buffer = add(buffer, numbered(first, 4))
     assert int(buffer.added) == 24
-    drawn = jax.tree.map(np.asarray, replay.sample(buffer, jax.random.key(0), 1000, obs_size=2))
+    drawn = jax.tree.map(np.asarray, sample(buffer, jax.random.key(0), 1000, obs_size=2))
     assert drawn.obs.shape == (1000, 2) and drawn.action.shape == (1000, 1) and drawn.reward.shape == (1000,)
     number = drawn.obs[:, 0]
     assert set(number) == set(range(14, 24))
@@ -407,14 +424,14 @@ def test_buffer_keeps_the_latest_transitions_whole():
 
 def test_buffer_draws_only_what_is_filled_and_evenly():
     buffer = filled(1000, numbered(5, 4))
-    drawn = np.asarray(replay.sample(buffer, jax.random.key(0), 4000, obs_size=2).obs)
+    drawn = np.asarray(sample(buffer, jax.random.key(0), 4000, obs_size=2).obs)
     counts = np.bincount(drawn[:, 0].astype(int), minlength=9)
     assert counts[:5].sum() == 0 and np.all(np.abs(counts[5:] - 1000) < 150)
 
 
 def test_draws_follow_their_key():
-    buffer = filled(100, numbered(0, 60))
-    first, again, other = (replay.sample(buffer, jax.random.key(k), 20, obs_size=2) for k in (0, 0, 1))
+    buffer = filled(1000, numbered(5, 4))
+    first, again, other = (sample(buffer, jax.random.key(k), 4000, obs_size=2) for k in (0, 0, 1))
     assert_same(first, again)
     assert not np.array_equal(first.obs, other.obs)
 
@@ -422,9 +439,9 @@ def test_draws_follow_their_key():
 def test_what_does_not_fit_a_buffer_is_refused():
     buffer = replay.empty(10, 2, 1)
     with pytest.raises(ConfigError, match="at most 10 of 7 numbers"):
-        replay.add(buffer, jnp.zeros((1, 9)))
+        replay.add(buffer, np.zeros((1, 9), np.float32))
     with pytest.raises(ConfigError, match="at most 10 of 7 numbers"):
-        replay.add(buffer, replay.as_rows(numbered(0, 11)))
+        replay.add(buffer, np.zeros((11, 7), np.float32))
     with pytest.raises(ConfigError, match="positive"):
         replay.empty(0, 2, 1)
 

@@ -93,12 +93,17 @@ def ppo(env, **changed):
     )
 
 
+def off_policy():
+    """Each algorithm has its own: some write into them."""
+    return {"learning_starts": 50, "buffer_size": 500, "batch_size": 16, "policy_kwargs": {"net_arch": [16]}}
+
+
 ALGORITHMS = {
-    "PPO": (PPO, False, {"n_steps": 16, "batch_size": 16}),
+    "PPO": (PPO, False, {"n_steps": 16, "batch_size": 16, "n_epochs": 2}),
     "A2C": (A2C, False, {"n_steps": 16}),
-    "DQN": (DQN, False, {"learning_starts": 50, "buffer_size": 500}),
-    "SAC": (SAC, True, {"learning_starts": 50, "buffer_size": 500}),
-    "TD3": (TD3, True, {"learning_starts": 50, "buffer_size": 500}),
+    "DQN": (DQN, False, off_policy()),
+    "SAC": (SAC, True, off_policy()),
+    "TD3": (TD3, True, off_policy()),
 }
 
 
@@ -130,9 +135,9 @@ def test_every_episode_is_recorded_under_its_own_context_from_the_first_on(space
 def test_any_algorithm_learns_with_a_curriculum(space, name):
     algorithm, continuous, arguments = ALGORITHMS[name]
     env = make_env(space, 2, continuous=continuous)
-    curriculum = curriculum_for(space, n_envs=2)
+    curriculum = curriculum_for(space, n_envs=2, every=32)  # as in most tests: every period compiles anew
     callback = CurriculumCallback(curriculum, env, probe=member(space, continuous))
-    algorithm("MlpPolicy", env, device="cpu", seed=0, **arguments).learn(200, callback=callback)
+    algorithm("MlpPolicy", env, device="cpu", seed=0, **arguments).learn(128, callback=callback)
     assert curriculum.updates >= 3
     assert all(np.isclose(o["ret"], t.context.sum()) for t, o in curriculum.recorded if o.get("finished", True))
 
@@ -163,8 +168,8 @@ def test_values_are_the_critics_at_the_first_observation(space, name):
 
 def test_values_and_returns_see_through_normalisation(space):
     env = VecNormalize(make_env(space, 2), gamma=0.9)
-    curriculum = curriculum_for(space, n_envs=2, every=64)
-    model = ppo(env, n_steps=32, gamma=0.9)
+    curriculum = curriculum_for(space, n_envs=2, every=32)
+    model = ppo(env, gamma=0.9)
     model.learn(256, callback=CurriculumCallback(curriculum, env, probe=member(space)))
     assert all(np.isclose(o["ret"], t.context.sum()) for t, o in curriculum.recorded if o["finished"])
     tasks = jax.tree.map(np.asarray, space.targets)
@@ -389,19 +394,25 @@ class TestEngine:
 
     CONFIG = procurl.Config(ppo=procurl.PPO(n_steps=256, n_envs=8, batch_size=64, epochs=2), evaluate_every=2)
 
-    def test_a_run_is_a_result_like_any_other(self, tmp_path):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def whole(cls, tmp_path_factory):
+        """Environment, teacher, and a run of two seeds with its folder and the steps that it reported."""
         env, space = procurl.make("point-mass-1t")
         teacher = procurl.make_teacher("procurl-target", space)
-        seen = []
-        arguments = {"seeds": 2, "steps": 1024, "out": tmp_path / "run", "callback": lambda p: seen.append(p.steps)}
-        result = sb3_engine.train(env, teacher, self.CONFIG, **arguments)
+        seen, out = [], tmp_path_factory.mktemp("sb3") / "run"
+        arguments = {"seeds": 2, "steps": 1024, "out": out, "callback": lambda p: seen.append(p.steps)}
+        return env, teacher, sb3_engine.train(env, teacher, cls.CONFIG, **arguments), out, seen
+
+    def test_a_run_is_a_result_like_any_other(self, whole):
+        _, _, result, out, seen = whole
         assert result.status == "finished" and seen == [512, 1024] * 2 and result.steps.tolist() == [0, 512, 1024]
-        again = procurl.load_result(tmp_path / "run")
+        again = procurl.load_result(out)
         assert again.config["engine"] == "sb3" and again.provenance["stable-baselines3"]
         assert again.ret.shape == (2, 3) and again.trace["task_context"].shape[:2] == (2, 4)
         assert again.trace["started"].sum() > 10 and np.isfinite(again.trace["loss_value"]).all()
         assert again.trace["finite"].all() and again.trace["inside"].all()
-        policy = procurl.load_policy(tmp_path / "run", seed=1)
+        policy = procurl.load_policy(out, seed=1)
         assert policy.predict(np.zeros(7)).shape == (2,)
 
     def test_every_rollout_is_a_period(self):
@@ -409,12 +420,13 @@ class TestEngine:
         env, space = procurl.make("point-mass-1t")
         few = jax.tree.map(lambda x: x[:2], space.pool)
         teacher = procurl.make_teacher("iid", dataclasses.replace(space, pool=few))
-        result = sb3_engine.train(env, teacher, self.CONFIG, steps=40 * 256)
+        learns_little = dataclasses.replace(self.CONFIG.ppo, epochs=1, batch_size=256)
+        config = procurl.Config(ppo=learns_little, evaluate_every=40)
+        result = sb3_engine.train(env, teacher, config, steps=40 * 256)
         assert result.status == "finished" and result.trace["started"].shape == (1, 40)
 
-    def test_finished_seeds_are_kept_when_a_run_is_cut(self, tmp_path):
-        env, space = procurl.make("point-mass-1t")
-        teacher = procurl.make_teacher("iid", space)
+    def test_finished_seeds_are_kept_when_a_run_is_cut(self, whole, tmp_path):
+        env, teacher, whole, *_ = whole
         calls = []
 
         def cut(progress):
@@ -425,12 +437,11 @@ class TestEngine:
         arguments = {"seeds": 2, "steps": 1024, "out": tmp_path / "run"}
         with pytest.raises(KeyboardInterrupt):
             sb3_engine.train(env, teacher, self.CONFIG, **arguments, callback=cut)
-        other = procurl.make_teacher("target", space)
+        other = procurl.make_teacher("target", teacher.space)
         with pytest.raises(procurl.errors.RunFolderError, match="seeds of another run"):
             sb3_engine.train(env, other, self.CONFIG, **arguments)
         result = sb3_engine.train(env, teacher, self.CONFIG, **arguments, callback=lambda p: calls.append(p))
         assert len(calls) == 5, "the first seed was not played again"
-        whole = sb3_engine.train(env, teacher, self.CONFIG, seeds=2, steps=1024)
         assert np.array_equal(whole.ret, result.ret)
         assert all(np.array_equal(whole.params[k], result.params[k]) for k in whole.params)
 
@@ -460,5 +471,11 @@ def test_the_page_runs_as_printed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
     for snippet in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
-        exec(snippet.replace("learn(10_000", "learn(2048"), names)
-    assert names["model"].num_timesteps == 4096 and names["curriculum"].updates == 2
+        for printed, shorter in {
+            "learn(10_000": "learn(512",
+            "every=2048": "every=512",
+            "n_steps=256": "n_steps=64",
+        }.items():
+            snippet = snippet.replace(printed, shorter)
+        exec(snippet, names)
+    assert names["model"].num_timesteps == 1024 and names["curriculum"].updates == 2

@@ -606,10 +606,14 @@ def test_nothing_is_sent_or_fetched(tmp_path):
         sys.addaudithook(forbid)
         sys.path.insert(0, sys.argv[2])
         import conftest
+        import procurl
         from procurl import cli
-        from worlds import run
+        from worlds import SMALL, Walk, walk_space
 
-        run(out=sys.argv[1] + "/run", callback=lambda progress: progress.steps < 512)
+        for goes_on in (False, True):
+            teacher = procurl.make_teacher("iid", walk_space())
+            procurl.train(Walk(), teacher, SMALL, seeds=2, steps=1024, out=sys.argv[1] + "/run",
+                          callback=lambda progress: goes_on)
         assert cli.main(["report", sys.argv[1] + "/run", "-o", sys.argv[1] + "/page.html"]) == 0
         own = set()
         for path in Path("/proc/self/fd").iterdir():

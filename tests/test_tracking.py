@@ -14,6 +14,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.summary.writer.record_writer import RecordWriter
 from wandb.proto.wandb_internal_pb2 import Record
+from worlds import SMALL, Walk, walk_space
 
 import procurl
 from procurl import cli
@@ -22,8 +23,7 @@ from procurl.integrations import tracking
 from procurl.integrations.tracking import TensorBoardLog, WandbLog, together
 from procurl.runs.log import Progress
 
-PPO = procurl.PPO(n_steps=1024, n_envs=8, batch_size=64, shared=(8,), separate=(8,), epochs=1)
-NAMES = ("gate_position", "gate_width", "friction")
+NAMES = ("distance", "wind")
 
 
 @pytest.fixture(autouse=True)
@@ -31,11 +31,9 @@ def offline(monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
 
 
-def train(callback, steps=8192, out=None, **options):
-    env, space = procurl.make("point-mass-2g")
-    config = procurl.Config(ppo=PPO, evaluate_every=2)
-    teacher = procurl.make_teacher("iid", space)
-    return procurl.train(env, teacher, config, seeds=(3, 8), steps=steps, out=out, callback=callback, **options)
+def train(callback, steps=2048, out=None, **options):
+    teacher = procurl.make_teacher("iid", walk_space())
+    return procurl.train(Walk(), teacher, SMALL, seeds=(3, 8), steps=steps, out=out, callback=callback, **options)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +79,7 @@ def test_tensorboard_shows_every_evaluation(tmp_path, undisturbed):
     with TensorBoardLog(tmp_path / "logs", names=NAMES) as log:
         result = train(log, time_teacher=True)
     steps = result.steps[1:].tolist()
-    assert steps == [2048, 4096, 6144, 8192]
+    assert steps == [512, 1024, 1536, 2048]
     for row, seed in enumerate((3, 8)):
         seen = events(tmp_path / f"logs/seed-{seed}")
         assert seen["target/return"] == list(zip(steps, result.ret[row, 1:].tolist(), strict=True))
@@ -89,8 +87,8 @@ def test_tensorboard_shows_every_evaluation(tmp_path, undisturbed):
         assert seen["training/return"] == [(s, x) for s, x in zip(steps, trained.tolist(), strict=True) if x == x]
         losses = result.trace["loss_value"][row, 1::2]
         assert seen["loss/value"] == list(zip(steps, losses.tolist(), strict=True))
-        context = np.nanmean(result.trace["task_context"][row, 1::2], axis=1)  # f32[4, 3]
-        np.testing.assert_allclose([x for _, x in seen["context/gate_width"]], context[:, 1], rtol=1e-5)
+        context = np.nanmean(result.trace["task_context"][row, 1::2], axis=1)  # f32[4, 2]
+        np.testing.assert_allclose([x for _, x in seen["context/wind"]], context[:, 1], rtol=1e-5)
     mean = events(tmp_path / "logs/mean")
     np.testing.assert_allclose([x for _, x in mean["target/return"]], result.ret[:, 1:].mean(axis=0), rtol=1e-6)
     error = result.ret[:, 1:].std(axis=0, ddof=1) / np.sqrt(2)
@@ -100,9 +98,9 @@ def test_tensorboard_shows_every_evaluation(tmp_path, undisturbed):
     found.Reload()
     assert {f"chosen/{name}" for name in NAMES} <= set(found.Tags()["tensors"])
     last = result.trace["task_context"][:, -1, :, 0]  # the histogram's buckets: left, right, count
-    buckets = np.array(found.Tensors("chosen/gate_position")[-1].tensor_proto.double_val)
+    buckets = np.array(found.Tensors("chosen/distance")[-1].tensor_proto.double_val)
     if not buckets.size:
-        buckets = np.frombuffer(found.Tensors("chosen/gate_position")[-1].tensor_proto.tensor_content)
+        buckets = np.frombuffer(found.Tensors("chosen/distance")[-1].tensor_proto.tensor_content)
     buckets = buckets.reshape(-1, 3)
     assert buckets[:, 2].sum() == np.isfinite(last).sum()
     np.testing.assert_allclose([buckets[0, 0], buckets[-1, 1]], [np.nanmin(last), np.nanmax(last)])
@@ -124,7 +122,7 @@ def crash_at(step):
 def cut_and_resumed(make_log, out):
     """A run that is cut right after an evaluation was logged and before it was saved, and then taken up again."""
     with pytest.raises(Crash), make_log() as log:
-        train(together(log, crash_at(6144)), out=out, save_share=1.0)
+        train(together(log, crash_at(1536)), out=out, save_share=1.0)
     with make_log() as log:
         return train(log, out=out, save_share=1.0)
 
@@ -135,29 +133,29 @@ def test_a_resumed_run_has_every_point_once_in_tensorboard(tmp_path, undisturbed
     assert len(files) == 2
     points = list(zip(result.steps[1:].tolist(), result.ret[0, 1:].tolist(), strict=True))
     assert events(tmp_path / "logs/seed-3")["target/return"] == points
-    assert [step for step, _ in events(tmp_path / "logs/mean")["target/return"]] == [2048, 4096, 6144, 8192]
+    assert [step for step, _ in events(tmp_path / "logs/mean")["target/return"]] == [512, 1024, 1536, 2048]
     np.testing.assert_array_equal(result.task_ret, undisturbed.task_ret)
 
 
 @pytest.mark.slow  # on a busy machine W&B's own process is at times too late
 def test_a_resumed_run_has_every_point_once_in_wandb(tmp_path, undisturbed):
-    config = {"seeds": [3, 8], "steps": 8192}
+    config = {"seeds": [3, 8], "steps": 2048}
 
     def log(**changed):
         return WandbLog("a-project", folder=tmp_path, name="runs/a", config={**config, **changed}, names=NAMES)
 
     result = cut_and_resumed(log, tmp_path / "run")
     rows = wandb_rows(tmp_path)
-    assert [row["steps"] for row in rows] == [2048, 4096, 6144, 8192] == [row["_step"] for row in rows]
+    assert [row["steps"] for row in rows] == [512, 1024, 1536, 2048] == [row["_step"] for row in rows]
     for row, seed in enumerate((3, 8)):
         np.testing.assert_allclose([r[f"seed-{seed}/target/return"] for r in rows], result.ret[row, 1:], rtol=1e-6)
     np.testing.assert_allclose([r["target/return"] for r in rows], result.ret[:, 1:].mean(axis=0), rtol=1e-6)
-    assert all(np.isfinite(r["loss/value"]) and r["chosen/friction/_type"] == "histogram" for r in rows)
+    assert all(np.isfinite(r["loss/value"]) and r["chosen/wind/_type"] == "histogram" for r in rows)
     runs = {path.name for path in tmp_path.glob("wandb/offline-run-*/*.wandb")}
     assert len(runs) == 1 and len(list(tmp_path.glob("wandb/offline-run-*"))) == 2  # one id, two sittings
     np.testing.assert_array_equal(result.task_ret, undisturbed.task_ret)
     longer, other = log(steps=9999), log(seeds=[1])
-    assert longer._state.position == 8192 and other._state.position == -1  # the same run further; another run
+    assert longer._state.position == 2048 and other._state.position == -1  # the same run further; another run
     longer.close(), other.close()
 
 
@@ -165,7 +163,7 @@ def test_a_full_disk_ends_the_log_and_not_the_run(tmp_path, caplog, undisturbed)
     log = TensorBoardLog(tmp_path / "logs")
 
     def fill_the_disk(progress):
-        if progress.steps == 4096:
+        if progress.steps == 1024:
             file = log._files["seed-8"]
             file._file.close()
             file._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115 (every write: no space left on device)
@@ -176,12 +174,12 @@ def test_a_full_disk_ends_the_log_and_not_the_run(tmp_path, caplog, undisturbed)
         log.close()
     (warning,) = caplog.messages
     assert warning == (
-        "the TensorBoard log broke at 4,096 steps (No space left on device); training goes on without it"
+        "the TensorBoard log broke at 1,024 steps (No space left on device); training goes on without it"
     )
     np.testing.assert_array_equal(result.task_ret, undisturbed.task_ret)
     for name, weights in undisturbed.params.items():
         np.testing.assert_array_equal(result.params[name], weights)
-    assert [step for step, _ in events(tmp_path / "logs/seed-3")["target/return"]] == [2048, 4096]
+    assert [step for step, _ in events(tmp_path / "logs/seed-3")["target/return"]] == [512, 1024]
 
 
 @pytest.mark.slow  # on a busy machine W&B's own process is at times too late
@@ -195,7 +193,7 @@ def test_an_error_of_wandb_ends_the_log_and_not_the_run(tmp_path, caplog, monkey
         monkeypatch.setattr(log._run, "log", fail)
         result = train(log)
     assert [r.getMessage() for r in caplog.records if r.name == "procurl" and r.levelno >= logging.WARNING] == [
-        "the Weights & Biases log broke at 2,048 steps (the server has gone); training goes on without it"
+        "the Weights & Biases log broke at 512 steps (the server has gone); training goes on without it"
     ]
     np.testing.assert_array_equal(result.task_ret, undisturbed.task_ret)
 

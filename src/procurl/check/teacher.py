@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -153,6 +154,7 @@ def _watched(
     return after
 
 
+@jit
 def odd_records(plausible: Episodes) -> dict[str, Episodes]:
     """Iterations that happen, though seldom; all of the same shapes."""
     nothing = jnp.zeros_like(plausible.steps)
@@ -186,6 +188,7 @@ def _side_by_side(found: Findings, teacher: Teacher, key: Array, n: int) -> None
         found.problem("vmap over keys changes what is proposed")
 
 
+@partial(jit, static_argnames="n_running")
 def imagined_episodes(key: Array, proposals: Task, n_running: int = 4) -> Episodes:
     """A plausible iteration: a few running episodes, about a third of the proposals played."""
     tasks = jax.tree.map(lambda x: jnp.concatenate([x[:n_running], x]), proposals)
@@ -203,6 +206,7 @@ def imagined_episodes(key: Array, proposals: Task, n_running: int = 4) -> Episod
     )  # fmt: skip
 
 
+@jit
 def _with_other_unplayed(episodes: Episodes) -> Episodes:
     """The same record with other tasks in the places that were not played."""
     unplayed = episodes.steps == 0

@@ -120,9 +120,9 @@ def unstacked(arrays: dict[str, Any], iterations: int) -> list[Trace]:
 
 
 def _all(test: Callable[[Array], Array], tree: Any) -> Array:
-    """Whether all floating-point numbers of a tree pass; bool."""
-    leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
-    return jnp.stack([jnp.bool_(True), *(jnp.all(test(x)) for x in leaves)]).all()
+    """Whether all floating-point numbers of a tree pass; bool. In one row they take one test, which compiles sooner."""
+    numbers = [x.ravel() for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return jnp.all(test(jnp.concatenate(numbers))) if numbers else jnp.bool_(True)
 
 
 def _first_bad(episodes: Episodes, played: Played | Rollout, astray: Array) -> Place:
