@@ -18,7 +18,7 @@ test: $(READY)  ## the fast tests
 	$(MAKE) --no-print-directory -j2 test-exact test-other
 
 test-exact: $(READY)
-	$(BIN)/python -m pytest -q -m "exact and $(FAST)"
+	$(BIN)/python -m pytest -q -m "exact and $(FAST)" $$(grep -l "mark.exact" tests/test_*.py)
 
 test-other: $(READY)
 	XLA_FLAGS="$(FEW_PASSES)" $(BIN)/python -m pytest -q -n auto --dist loadfile -m "not exact and $(FAST)"

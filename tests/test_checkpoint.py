@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_teachers import SMALLER
-from worlds import SMALL, Walk, assert_same, small_setting, walk_space
+from worlds import SMALL, assert_same, small_setting
 
 import procurl
 from procurl.errors import CheckpointError, ConfigError, RunFolderError
@@ -60,22 +60,23 @@ def deterministic_files(folder):
 
 
 def tiny_world(setting, teacher):
-    env, space = (Walk(), walk_space()) if setting == "walk" else small_setting(setting)
+    env, space = small_setting(setting)
     fields = {"update_after": 2} if teacher == "currot" else {}
     return env, procurl.make_teacher(teacher, space, **{**SMALLER.get(teacher, {}), **fields})
 
 
 IN_JAX = sorted(set(procurl.SETTINGS) - {"bipedal"})  # that one is in test_host.py
 PAIRS = [(s, t) for s in IN_JAX for t in sorted(procurl.TEACHERS)]
-FAST = [("walk", "procurl-target")]  # compiled soonest; on Point Mass, the runs that are killed end bitwise the same
 
 
 @pytest.mark.exact
-@pytest.mark.parametrize(
-    ("setting", "teacher"), [*FAST, *(pytest.param(*p, marks=pytest.mark.slow) for p in PAIRS if p not in FAST)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("setting", "teacher"), PAIRS)
 def test_a_cut_run_goes_on_bitwise(setting, teacher, tmp_path, monkeypatch):
-    """Three seeds on two devices, cut twice, in the middle of a chunk and of many episodes."""
+    """Three seeds on two devices, cut twice, in the middle of a chunk and of many episodes.
+
+    Among the fast tests, test_guards.py has a run of eleven seeds, cut before and after one of them fails.
+    """
     env, teacher = tiny_world(setting, teacher)
     config = dataclasses.replace(SMALL, evaluate_every=4)
     train = lambda **options: procurl.train(env, teacher, config, seeds=3, steps=14 * 256, **options)  # noqa: E731

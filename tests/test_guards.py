@@ -32,7 +32,7 @@ from procurl.runs.store import failure
 from procurl.teachers.base import PoolTeacher, draw, is_distribution
 
 SEEDS, STEPS = 11, 1536  # over two devices in blocks, with padding; six iterations, four evaluations
-NOBODY = -5  # no task has this seed
+NOBODY, ALL_SHORT = -5, -6  # no task has these seeds
 POISON = {"none": 0.0, "nan": np.nan, "inf": np.inf, "-inf": -np.inf, "huge": 1e30}
 KINDS = list(POISON)
 
@@ -42,7 +42,7 @@ KINDS = list(POISON)
 class Probe(Walk):
     """A walk, except that one instance of a task is poisoned. Poison is data: one program serves all tests."""
 
-    victim: int = NOBODY  # the seed of the task
+    victim: int = NOBODY  # the seed of the task; or ALL_SHORT walks, which none of the targets is
     at: int = 0  # the step of its episode
     reward: int = 0  # added there, see KINDS
     sight: int = 0  # added to what is seen after it
@@ -54,7 +54,8 @@ class Probe(Walk):
     def step(self, key, state, action):
         inner, seed, t = state
         inner, outcome = super().step(key, inner, action)
-        hit = (seed == self.victim) & (t == self.at)
+        short = (self.victim == ALL_SHORT) & (inner.context[0] < 5.0)
+        hit = ((seed == self.victim) | short) & (t == self.at)
         poison = jnp.array(list(POISON.values()), jnp.float32)
         outcome = outcome._replace(
             reward=jnp.where(hit, outcome.reward + poison[self.reward], outcome.reward),
@@ -75,6 +76,11 @@ class Doubtful(PoolTeacher):
 
     share: float = 0.0  # of the seeds
     weight: int = 0  # their logarithms, see KINDS
+    astray: float = 0.0  # how far its contexts lie from where they should
+
+    def propose(self, state, key, n):
+        good = super().propose(state, key, n)
+        return good._replace(context=good.context + self.astray)
 
     def init(self, key):
         return DoubtState(jnp.zeros(self.space.n_pool), jax.random.uniform(key) < self.share)
@@ -183,10 +189,17 @@ def test_so_do_weights_that_are_no_distribution(healthy, kind, what):
 
 
 @pytest.mark.exact  # where its programs, those of `healthy`, are compiled anyway
-def test_without_any_seed_left_the_run_fails(tmp_path):
-    """A context outside the space and NaN are the same to everybody; test_loop.py has the rewards."""
-    with pytest.raises(NonFiniteError, match=r"Doubtful proposed a context outside the task space.* iteration \d"):
-        run(Doubtful(fresh_space(), share=1.0, weight=KINDS.index("-inf")), out=tmp_path / "run")
+@pytest.mark.parametrize(
+    ("teacher", "poison", "message"),
+    [
+        ({"share": 1.0, "weight": KINDS.index("-inf")}, {}, r"Doubtful proposed a context outside the task space.*"),
+        ({"astray": 40.0}, {}, r"Doubtful proposed a context outside the task space.*"),
+        ({}, {"victim": ALL_SHORT, "reward": KINDS.index("nan")}, r"seed \d+: NaN or infinity in reward"),
+    ],
+)
+def test_without_any_seed_left_the_run_fails(teacher, poison, message, tmp_path):
+    with pytest.raises(NonFiniteError, match=rf"{message} at iteration \d"):
+        run(Doubtful(fresh_space(), **teacher), out=tmp_path / "run", **poison)
     kept = procurl.load_result(tmp_path / "run")
     assert kept.status == "failed" and kept.failed.all() and len(kept.failures) == SEEDS
     with pytest.raises(ConfigError, match="It left no policy; so are all others"):
@@ -398,7 +411,7 @@ class Telling(Doubtful):
         return jnp.full(self.space.n_pool, self.p)
 
 
-jax.tree_util.register_dataclass(Telling, ["space", "share", "weight", "p"], [])
+jax.tree_util.register_dataclass(Telling, ["space", "share", "weight", "astray", "p"], [])
 
 
 def test_check_teacher_finds_what_is_no_distribution():

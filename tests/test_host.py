@@ -292,7 +292,7 @@ def test_wrong_pairings_are_refused(space):
 # --- the walker itself ------------------------------------------------------------------------------------------------
 
 WALK = [
-    "sac.n_steps=200", "sac.n_envs=4", "sac.hidden=16,16", "sac.batch_size=32", "sac.capacity=2000",
+    "sac.n_steps=200", "sac.n_envs=4", "sac.hidden=8", "sac.batch_size=32", "sac.capacity=2000",
     "sac.start_steps=200", "sac.first_fit=400", "sac.fit_every=400", "env.max_steps=24", "run.evaluate_every=2",
 ]  # fmt: skip
 
@@ -342,7 +342,7 @@ def test_a_walk_is_evaluated_and_drawn(walked, tmp_path, capsys):
 
 def test_a_walks_policy_acts_alone(walked):
     policy, params = procurl.load_policy(walked), procurl.load_result(walked).params
-    actor = [{k: params[f"actor.{i}.{k}"][0] for k in ("w", "b")} for i in range(3)]
+    actor = [{k: params[f"actor.{i}.{k}"][0] for k in ("w", "b")} for i in range(2)]
     obs = np.random.default_rng(0).normal(size=(5, 24)).astype(np.float32)
     np.testing.assert_allclose(policy.predict(obs), [member.most_likely(actor, x) for x in obs], atol=2e-6)
     first, second = policy.predict(obs, deterministic=False), policy.predict(obs, deterministic=False)
