@@ -9,16 +9,18 @@ READY = $(VENV)/.ready
 demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, pictures and a page
 	$(BIN)/python examples/demo.py
 
-# Compiling is most of the tests' time. Whatever asserts no bits is compiled with few passes and in one piece.
+# Compiling is most of the tests' time. Whatever asserts no bits is compiled with few passes; and all programs in one
+# piece, since the cores have other tests to run.
 FAST = not slow and not browser and not kill and not ray
+ONE_PIECE = --xla_cpu_parallel_codegen_split_count=1
 FEW_PASSES = --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true \
-	--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
+	--xla_cpu_use_fusion_emitters=false $(ONE_PIECE)
 
 test: $(READY)  ## the fast tests
 	$(MAKE) --no-print-directory -j2 test-exact test-other
 
 test-exact: $(READY)
-	$(BIN)/python -m pytest -q -m "exact and $(FAST)" $$(grep -l "mark.exact" tests/test_*.py)
+	XLA_FLAGS="$(ONE_PIECE)" $(BIN)/python -m pytest -q -m "exact and $(FAST)" $$(grep -l "mark.exact" tests/test_*.py)
 
 test-other: $(READY)
 	XLA_FLAGS="$(FEW_PASSES)" $(BIN)/python -m pytest -q -n auto --dist loadfile -m "not exact and $(FAST)"

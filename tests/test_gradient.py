@@ -226,6 +226,7 @@ print("done")
 """
 
 
+@pytest.mark.slow  # test_transport.py has the assignments alone
 def test_large_assignments_on_all_devices_at_once_do_not_wait_for_each_other():
     """With `pure_callback` they do, forever. In a process of its own, so that it can be stopped."""
     run = subprocess.run([sys.executable, "-c", ON_EVERY_DEVICE], capture_output=True, text=True, timeout=120)
