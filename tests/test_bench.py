@@ -27,20 +27,14 @@ from procurl.runs.store.join import joined
 
 DETERMINISTIC = ("config.json", "provenance.json", "evaluations.npz", "trace.npz", "policy.safetensors")
 TINY = """
-summary = "two strategies, one of them in two blocks of seeds"
+summary = "two strategies, two blocks of seeds"
 
 [[rows]]
 settings = ["point-mass-1t"]
-teachers = ["iid"]
+teachers = ["iid", "target"]
 seeds = 2
 steps = 6_000
 block = 1
-
-[[rows]]
-settings = ["point-mass-1t"]
-teachers = ["target"]
-seeds = 1
-steps = 6_000
 """
 
 
@@ -77,7 +71,7 @@ def finished(tiny, tmp_path_factory):
     out = tmp_path_factory.mktemp("bench") / "out"
     done = bench(tiny, "--out", out, "--device", "cpu", "--workers", 1)  # the second of a kind finds its programs
     assert done.returncode == 0, done.stderr
-    assert "tiny: 3 cells, 3 done" in done.stdout and done.stderr.count("started: ") == 3
+    assert "tiny: 4 cells, 4 done" in done.stdout and done.stderr.count("started: ") == 4
     return out
 
 
@@ -106,12 +100,12 @@ def test_blocks_are_joined_and_equal_the_plain_command(finished, tmp_path):
 def test_what_is_done_is_skipped_and_more_seeds_are_added(grid, tiny):
     before = {p: p.stat().st_mtime_ns for p in grid.rglob("*.npz")}
     done = bench(tiny, "--out", grid, "--device", "cpu")
-    assert done.returncode == 0 and "3 of 3 cells are already done" in done.stderr and "started" not in done.stderr
+    assert done.returncode == 0 and "4 of 4 cells are already done" in done.stderr and "started" not in done.stderr
     assert {p: p.stat().st_mtime_ns for p in grid.rglob("*.npz")} == before
     done = bench(tiny, "--out", grid, "--device", "cpu", "--seeds", 3, "--teachers", "iid")
     assert done.returncode == 0 and "2 of 3 cells are already done" in done.stderr, done.stderr
     assert procurl.load_result(grid / "point-mass-1t-iid").seeds.tolist() == [0, 1, 2]
-    assert procurl.load_result(grid / "point-mass-1t-target").seeds.tolist() == [0], "left alone"
+    assert procurl.load_result(grid / "point-mass-1t-target").seeds.tolist() == [0, 1], "left alone"
 
 
 def test_a_failed_cell_is_tried_again_reported_and_can_be_repaired(grid, tiny):
@@ -128,7 +122,7 @@ def test_a_failed_cell_is_tried_again_reported_and_can_be_repaired(grid, tiny):
     assert result.seeds.tolist() == [0] and result.provenance["missing_seeds"] == [1]
     assert result.status == "incomplete"
     table = bench("status", grid).stdout
-    assert table.count("done ") == 2 and table.count("failed ") == 1 and "is not empty" in table
+    assert table.count("done ") == 3 and table.count("failed ") == 1 and "is not empty" in table
     (cell / "somebody's file").unlink()
     done = bench(tiny, "--out", grid, "--device", "cpu")
     assert done.returncode == 0, done.stderr
@@ -136,12 +130,12 @@ def test_a_failed_cell_is_tried_again_reported_and_can_be_repaired(grid, tiny):
 
 
 def test_a_damaged_cell_is_named_and_not_averaged(grid, tiny):
-    cell = next((grid / "cells").glob("point-mass-1t-iid-s1-*"))
+    cell = next((grid / "cells").glob("point-mass-1t-target-s1-*"))
     with open(cell / "trace.npz", "ab") as file:
         file.write(b"x")
     done = bench(tiny, "--out", grid, "--device", "cpu")
     assert done.returncode == 1 and "trace.npz" in done.stderr and "Move that folder away" in done.stderr
-    assert procurl.load_result(grid / "point-mass-1t-iid").seeds.tolist() == [0]
+    assert procurl.load_result(grid / "point-mass-1t-target").seeds.tolist() == [0]
 
 
 def test_two_processes_cannot_work_in_one_folder(grid, tiny):
@@ -164,7 +158,7 @@ def test_ctrl_c_says_how_to_go_on(tiny, tmp_path):
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
         assert process.wait(timeout=120) == 130
-    assert "The same command goes on" in rest and "3 cells, 3 waiting" in rest and "Traceback" not in rest
+    assert "The same command goes on" in rest and "4 cells, 4 waiting" in rest and "Traceback" not in rest
     assert "running" not in bench("status", tmp_path / "o").stdout
 
 
@@ -268,9 +262,7 @@ def test_names_of_cells_can_be_read():
 
 def test_a_suite_of_ones_own(tiny):
     suite = find_suite(str(tiny))
-    setting = ("point-mass-1t",)
-    expected = Row(setting, ("iid",), (0, 1), 6000, block=1), Row(setting, ("target",), (0,), 6000)
-    assert (suite.name, suite.rows) == ("tiny", expected)
+    assert (suite.name, suite.rows) == ("tiny", (Row(("point-mass-1t",), ("iid", "target"), (0, 1), 6000, block=1),))
     other = suite.narrowed(seeds=(7,), steps=None, teachers=("plr:release",))
     assert cells_of(other)[0].group == ("point-mass-1t", "plr", "release") and cells_of(other)[0].steps == 6000
 
