@@ -36,16 +36,18 @@ def test_it_proposes_what_the_engine_proposes(name):
     fields = {**SMALLER.get(name, {}), **({"update_after": 2} if name == "currot" else {})}
     teacher = procurl.make_teacher(name, space, **fields)
     key = jax.random.key(7)
+    propose = jax.jit(lambda state, k: teacher.propose(state, k, CONFIG.ppo.n_steps))
     play = jax.jit(lambda s, e, t, k: rollout.play(env, s.params, e, t, k, CONFIG.ppo))
+    watch = jax.jit(lambda state, k, episodes, p: teacher.observe(state, k, episodes, StudentCritic(env, p)))
     update = jax.jit(lambda s, played, k: ppo.update(s, played, k, CONFIG.ppo)[0])
     value = jax.jit(lambda params, tasks: StudentCritic(env, params).value(tasks))
 
-    state, student, envs = loop.begin(key, env, teacher, CONFIG)
+    state, student, envs = jax.jit(lambda k: loop.begin(k, env, teacher, CONFIG))(key)
     curriculum = procurl.Curriculum(teacher, 7, every=CONFIG.ppo.n_steps)
     task = curriculum.next()
     for t in range(4):
         k_pick, k_play, k_learn, k_watch = jax.random.split(jax.random.fold_in(key, 2 * t + 1), 4)
-        proposals = teacher.propose(state, k_pick, CONFIG.ppo.n_steps)
+        proposals = propose(state, k_pick)
         envs, played, episodes = play(student, envs, proposals, k_play)
         seen = jax.tree.map(np.asarray, episodes)
         for i in np.flatnonzero(seen.steps > 0):
@@ -59,7 +61,7 @@ def test_it_proposes_what_the_engine_proposes(name):
                 task = curriculum.next()
         assert curriculum.due
         curriculum.observe(value=lambda tasks, params=student.params: value(params, jax.tree.map(jnp.asarray, tasks)))
-        state = teacher.observe(state, k_watch, episodes, StudentCritic(env, student.params))
+        state = watch(state, k_watch, episodes, student.params)
         assert_trees_close(state, curriculum.state_dict()["teacher"])
         student = update(student, played, k_learn)
 
