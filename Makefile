@@ -33,7 +33,7 @@ test-browser: $(READY)  ## the report's page and the documentation in Chromium, 
 	$(BIN)/python -m pytest -m browser tests/test_report.py tests/test_docs.py
 
 test-kill: $(READY)  ## runs and benchmarks killed at random moments
-	$(BIN)/python -m pytest -n auto -m "kill and not slow"
+	$(BIN)/python -m pytest -n auto --dist loadfile --durations=10 -m "kill and not slow"
 
 test-kill-everywhere: $(READY)  ## every strategy on every setting, killed five times each; takes long
 	$(BIN)/python -m pytest -n auto -m kill -rP tests/test_kill_everywhere.py

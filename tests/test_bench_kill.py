@@ -20,12 +20,12 @@ pytestmark = pytest.mark.kill
 SUITE = """
 [[rows]]
 settings = ["point-mass-1t"]
-teachers = ["iid", "procurl-unif"]
+teachers = ["procurl-unif"]
 seeds = 3
 steps = 300_000
 block = 2
 """
-KILLS = 8
+KILLS = 6
 
 # The command line, whose workers save themselves at every chance, and which says so when one reports.
 DRIVER = """
