@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
+unexport PYTHONDONTWRITEBYTECODE # the tests start some hundred processes, which would all compile the same sources
 
 .PHONY: demo test test-exact test-other test-slow test-browser test-kill test-kill-everywhere test-ray test-rllib versions notebooks stranger lint types bench soak docs dist pythons clean
 

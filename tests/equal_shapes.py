@@ -9,6 +9,7 @@ decorator. A program of its own, since which classes jaxlib 0.10 takes for each 
 import dataclasses
 import json
 import sys
+from functools import cache
 from typing import ClassVar
 
 import gymnasium
@@ -24,9 +25,12 @@ from procurl.teachers.base import Redrawn
 from procurl.types import Continuous, Step, Task
 
 LARGEST = 1000
-SPACE = procurl.task_space(
-    [0.0], [LARGEST], ["number"], target=[LARGEST], value_range=(0, 2 * LARGEST), pool_size=8, n_targets=2, n_held_out=1
-)
+
+
+@cache
+def numbers():
+    arguments = {"value_range": (0, 2 * LARGEST), "pool_size": 8, "n_targets": 2, "n_held_out": 1}
+    return procurl.task_space([0.0], [LARGEST], ["number"], target=[LARGEST], **arguments)
 
 
 def teacher_number(k):
@@ -48,7 +52,7 @@ def teacher_number(k):
             critic.value(Task(jnp.full((1, 1), k, jnp.float32), jnp.zeros(1, jnp.int32), jnp.full(1, -1, jnp.int32)))
             return jnp.float32(2 * k)
 
-    return Numbered(SPACE)
+    return Numbered(numbers())
 
 
 def env_number(k):
@@ -83,7 +87,7 @@ def env_number(k):
 
 def entered(name, env):
     """A setting of one's own, and the environments of it that Gymnasium gets."""
-    procurl.SETTINGS[name] = (type(env), lambda: SPACE)
+    procurl.SETTINGS[name] = (type(env), numbers)
 
 
 def through_curriculum(k, wrap=lambda teacher: teacher):
@@ -141,7 +145,7 @@ def through_check_teacher(k):
 def through_check_env(k):
     """Those with an odd number observe NaN."""
     env = env_number(k if k % 2 == 0 else np.nan)
-    return [k if is_refused(procurl.check_env, env, SPACE) == bool(k % 2) else -1]
+    return [k if is_refused(procurl.check_env, env, numbers()) == bool(k % 2) else -1]
 
 
 def is_refused(check, *args):

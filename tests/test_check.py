@@ -1,6 +1,7 @@
 """`procurl check` and its contracts: sound classes pass, and every kind of slip is found and named."""
 
 import dataclasses
+from functools import cache
 
 import gymnasium
 import jax
@@ -21,7 +22,10 @@ from procurl.integrations.gymnasium import TaskEnv
 from procurl.targets import Point
 from procurl.teachers.base import PoolState
 
-SPACE = walk_space()
+
+@cache
+def walks():
+    return walk_space()
 
 
 def another(**methods):
@@ -41,7 +45,7 @@ def jumps(self, state, action):
 
 
 def test_a_sound_environment_passes_without_a_word():
-    assert procurl.check_env(Walk(), SPACE, steps=12) == ()
+    assert procurl.check_env(Walk(), walks(), steps=12) == ()
 
 
 def no_context(self, task):
@@ -88,7 +92,7 @@ WRONG = {
 def test_every_slip_of_an_environment_is_found(slip):
     methods, message = WRONG[slip]
     with pytest.raises(CheckError, match=message):
-        procurl.check_env(another(**methods), SPACE, steps=12)
+        procurl.check_env(another(**methods), walks(), steps=12)
 
 
 def at(t, **changed):
@@ -115,12 +119,12 @@ LATE = {
 def test_what_goes_wrong_late_in_an_episode_is_found(slip):
     methods, message = LATE[slip]
     with pytest.raises(CheckError, match=rf"has 1 problem\(s\):\n  - .*{message}"):
-        procurl.check_env(another(max_steps=200, **methods), SPACE)
+        procurl.check_env(another(max_steps=200, **methods), walks())
 
 
 def test_a_long_episode_is_played_to_its_end():
     far = another(max_steps=20_000, seen=lambda self, state: 1e-3 * Walk.seen(self, state))
-    assert procurl.check_env(far, SPACE) == ()
+    assert procurl.check_env(far, walks()) == ()
 
 
 def test_all_problems_at_once():
@@ -129,7 +133,7 @@ def test_all_problems_at_once():
             self, key, state, action, reward=jnp.float32(-3), truncated=jnp.bool_(True), success=jnp.int32(1)
         )
 
-    found = env_findings(another(step=step, truncates=False), SPACE, steps=12)
+    found = env_findings(another(step=step, truncates=False), walks(), steps=12)
     assert len(found.problems) == 3 and not any("fails" in text for text in found.problems), found.problems
 
 
@@ -141,7 +145,7 @@ def test_notes_are_no_errors():
         state, step = Walk.step(self, key, state, action)
         return state, step._replace(terminated=step.terminated | step.truncated, truncated=jnp.bool_(False))
 
-    notes = "\n".join(procurl.check_env(another(seen=blind, step=ends, truncates=False), SPACE, steps=12))
+    notes = "\n".join(procurl.check_env(another(seen=blind, step=ends, truncates=False), walks(), steps=12))
     for part in ("same for every context", "observations reach", "are terminated, not truncated"):
         assert part in notes
 
@@ -151,7 +155,7 @@ def test_a_class_that_is_no_pytree():
         pass
 
     with pytest.raises(CheckError, match="Plain is no pytree"):
-        procurl.check_env(Plain(), SPACE)
+        procurl.check_env(Plain(), walks())
 
 
 def test_weak_types_in_an_environments_state_are_noted():
@@ -161,7 +165,7 @@ def test_weak_types_in_an_environments_state_are_noted():
         state = State(jnp.full((), 0.0), jnp.full((), 0), task.context)
         return state, self.seen(state)
 
-    moving, waiting = procurl.check_env(another(reset=reset), SPACE, steps=12)
+    moving, waiting = procurl.check_env(another(reset=reset), walks(), steps=12)
     assert moving.startswith("state.x is weakly typed in reset's state, strongly in step's: ")
     assert waiting.startswith("state.t is weakly typed in reset's and step's state: ")
     assert "compiled a second time" in moving and "jnp.float32(x)" in moving and "jnp.int32(x)" in waiting
@@ -178,31 +182,27 @@ class Odd(Point):
         return task._replace(context=task.context * jnp.nan)
 
 
-def pool_with(**fields):
-    return SPACE.pool._replace(**fields)
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"low": jnp.array([jnp.nan, 0.0])}, "expected finite bounds with low <= high"),
-        ({"value_range": (1.0, 1.0)}, "expected .V_min, V_max., two numbers with V_min < V_max"),
-        ({"names": ("a", "a")}, "expected different ones"),
-        ({"names": ["a", "b"]}, "expected a tuple of names"),
-        ({"pool": pool_with(row=SPACE.pool.row + 1)}, "a task's row is its place in the pool"),
-        ({"pool": pool_with(seed=SPACE.pool.seed.astype(jnp.float32))}, "expected float32, int32, int32"),
-        ({"target": Odd((9.0, 0.5))}, "target.sample.*expected .64, 2., finite"),
-        ({"snap": lambda context: context + 1.0}, "project"),
-        ({"held_out": jax.tree.map(lambda x: x[:0], SPACE.held_out)}, "the held_out is empty"),
+        (lambda s: {"low": jnp.array([jnp.nan, 0.0])}, "expected finite bounds with low <= high"),
+        (lambda s: {"value_range": (1.0, 1.0)}, "expected .V_min, V_max., two numbers with V_min < V_max"),
+        (lambda s: {"names": ("a", "a")}, "expected different ones"),
+        (lambda s: {"names": ["a", "b"]}, "expected a tuple of names"),
+        (lambda s: {"pool": s.pool._replace(row=s.pool.row + 1)}, "a task's row is its place in the pool"),
+        (lambda s: {"pool": s.pool._replace(seed=s.pool.seed * 1.0)}, "expected float32, int32, int32"),
+        (lambda s: {"target": Odd((9.0, 0.5))}, "target.sample.*expected .64, 2., finite"),
+        (lambda s: {"snap": lambda context: context + 1.0}, "project"),
+        (lambda s: {"held_out": jax.tree.map(lambda x: x[:0], s.held_out)}, "the held_out is empty"),
     ],
 )
 def test_every_slip_of_a_space_is_found(changed, message):
     with pytest.raises(SpaceError, match=message):
-        procurl.check_space(dataclasses.replace(SPACE, **changed))
+        procurl.check_space(dataclasses.replace(walks(), **changed(walks())))
 
 
 def test_what_is_doubtful_about_a_space_is_noted():
-    assert procurl.check_space(SPACE) == ()
+    assert procurl.check_space(walks()) == ()
     twice = walk_space(pool=np.tile([1.0, 0.5], (5, 1)), high=[9.0, 0.5], low=[1.0, 0.5], target=[9.0, 0.5])
     doubtful = dataclasses.replace(
         twice, held_out=jax.tree.map(lambda x: x[:2], twice.pool), targets=jax.tree.map(lambda x: x[:2], twice.pool),
@@ -218,7 +218,7 @@ def test_what_is_doubtful_about_a_space_is_noted():
 
 
 def teacher(**methods):
-    return jax.tree_util.register_dataclass(type("Another", (procurl.IID,), methods), ["space"], [])(SPACE)
+    return jax.tree_util.register_dataclass(type("Another", (procurl.IID,), methods), ["space"], [])(walks())
 
 
 def counts(self, state, key, episodes, critic):
@@ -242,7 +242,11 @@ def divides(self, state, key, episodes, critic):
             "observe returns a state of another shape than init",
         ),
         (
-            {"propose": lambda self, state, key, n: SPACE.from_pool(key, jnp.zeros(n, jnp.int32))._replace(row=state)},
+            {
+                "propose": lambda self, state, key, n: (
+                    walks().from_pool(key, jnp.zeros(n, jnp.int32))._replace(row=state)
+                )
+            },
             r"propose\(64\) gives float32\[64, 2\], int32\[64\], PoolState: expected",
         ),
         ({"init": lambda self, key: PoolState(jnp.full(20, -jnp.inf))}, "hold only -infinity"),
@@ -289,7 +293,10 @@ def test_weak_types_in_a_teachers_state_are_noted(methods, message):
 
 # --- Gymnasium, and worker processes ----------------------------------------------------------------------------------
 
-POLES = procurl.task_space([0.1], [6.0], ["pole length"], target=[6.0], value_range=(0, 100), pool_size=9)
+
+@cache
+def poles():
+    return procurl.task_space([0.1], [6.0], ["pole length"], target=[6.0], value_range=(0, 100), pool_size=9)
 
 
 def set_pole(env, context):
@@ -301,22 +308,22 @@ def set_nothing(env, context):
 
 
 def cart_pole(apply=set_pole, **options):
-    return TaskEnv(gymnasium.make("CartPole-v1"), POLES, apply, **options)
+    return TaskEnv(gymnasium.make("CartPole-v1"), poles(), apply, **options)
 
 
 def test_a_gymnasium_environment_that_takes_tasks_passes():
-    found = gymnasium_findings(cart_pole(observe=True), POLES, steps=500)
+    found = gymnasium_findings(cart_pole(observe=True), poles(), steps=500)
     assert found.problems == [] and not any("same for every context" in text for text in found.notes), found.notes
     assert any("same for every context" in text for text in gymnasium_findings(cart_pole(), None, 500).notes)
 
 
 def test_a_context_without_effect_is_found():
-    found = gymnasium_findings(cart_pole(set_nothing, observe=False), POLES, steps=500)
+    found = gymnasium_findings(cart_pole(set_nothing, observe=False), poles(), steps=500)
     assert any("the context has no effect" in text for text in found.problems)
 
 
 def test_a_plain_environment_is_told_about_task_env():
-    found = gymnasium_findings(gymnasium.make("CartPole-v1"), POLES, steps=500)
+    found = gymnasium_findings(gymnasium.make("CartPole-v1"), poles(), steps=500)
     assert found.problems == [] and any("wrap it in procurl.integrations.gymnasium.TaskEnv" in t for t in found.notes)
 
 
@@ -363,10 +370,10 @@ def test_environments_for_worker_processes():
 USER_FILE = """
 import procurl
 from procurl.teachers.iid import IID
-from test_check import SPACE, Walk, another, jumps
-space = SPACE
+from test_check import walks, Walk, another, jumps
+space = walks()
 bad = another(moved=jumps)
-def both(): return Walk(), SPACE
+def both(): return Walk(), walks()
 def needs(x): return x
 number = 3
 """

@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import procurl
+from procurl.envs.minigrid import MiniGrid
 from procurl.envs.minigrid.families import BITS, BLOCKED, DYNAMIC, FAMILIES, nearest_family
 from procurl.envs.minigrid.grid import ROW, play
 from procurl.envs.minigrid.pool import FAMILY_OF_SEED
@@ -48,7 +49,7 @@ def follow(state, action, balls):
     return state, observe(state), outcome
 
 
-reset = jax.jit(procurl.make("minigrid")[0].reset)
+reset = jax.jit(MiniGrid().reset)
 
 
 @by_family
