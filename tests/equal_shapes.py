@@ -28,7 +28,7 @@ LARGEST = 1000
 
 
 @cache
-def numbers():
+def space_of_numbers():
     arguments = {"value_range": (0, 2 * LARGEST), "pool_size": 8, "n_targets": 2, "n_held_out": 1}
     return procurl.task_space([0.0], [LARGEST], ["number"], target=[LARGEST], **arguments)
 
@@ -52,7 +52,7 @@ def teacher_number(k):
             critic.value(Task(jnp.full((1, 1), k, jnp.float32), jnp.zeros(1, jnp.int32), jnp.full(1, -1, jnp.int32)))
             return jnp.float32(2 * k)
 
-    return Numbered(numbers())
+    return Numbered(space_of_numbers())
 
 
 def env_number(k):
@@ -87,7 +87,7 @@ def env_number(k):
 
 def entered(name, env):
     """A setting of one's own, and the environments of it that Gymnasium gets."""
-    procurl.SETTINGS[name] = (type(env), numbers)
+    procurl.SETTINGS[name] = (type(env), space_of_numbers)
 
 
 def through_curriculum(k, wrap=lambda teacher: teacher):
@@ -97,9 +97,8 @@ def through_curriculum(k, wrap=lambda teacher: teacher):
         asked.extend(tasks.context[:, 0].tolist())
         return np.zeros(len(tasks.seed))
 
-    curriculum = procurl.Curriculum(
-        wrap(teacher_number(k)), every=1
-    )  # one program for its first task and for those after it
+    # Updated after every step, it has one program for its first task and for those after it.
+    curriculum = procurl.Curriculum(wrap(teacher_number(k)), every=1)
     first = curriculum.next()
     curriculum.record(first, ret=0.0, length=1)
     curriculum.observe(value)
@@ -145,7 +144,7 @@ def through_check_teacher(k):
 def through_check_env(k):
     """Those with an odd number observe NaN."""
     env = env_number(k if k % 2 == 0 else np.nan)
-    return [k if is_refused(procurl.check_env, env, numbers()) == bool(k % 2) else -1]
+    return [k if is_refused(procurl.check_env, env, space_of_numbers()) == bool(k % 2) else -1]
 
 
 def is_refused(check, *args):

@@ -157,6 +157,7 @@ def test_mistakes_are_named():
 
 
 @pytest.mark.exact
+@pytest.mark.slow
 def test_the_example_runs_and_the_curriculum_helps():
     script = Path(__file__).parent.parent / "examples" / "own_loop.py"
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)

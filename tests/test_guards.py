@@ -226,6 +226,13 @@ def test_a_seed_in_company_is_as_it_was_alone(healthy):
     assert_same_up_to_rounding(only(result, other), run(seeds=[other]))
 
 
+@pytest.mark.exact
+def test_the_walk_is_learnt(healthy):
+    """Here, since its programs are compiled already: PPO with continuous actions, for as long as it takes."""
+    result = run(steps=120 * 256)
+    assert healthy.ret[:, 0].max() == 0.0 and result.ret[:, -1].mean() > 0.5, result.ret
+
+
 # --- what is left of it -----------------------------------------------------------------------------------------------
 
 

@@ -232,7 +232,7 @@ def test_the_corridor_is_sound(discrete):
 
 
 @pytest.mark.exact
-@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize("discrete", [pytest.param(False, marks=pytest.mark.slow), True])  # test_guards.py has a walk
 def test_solves_a_trivial_task_in_seconds(discrete):
     space = corridor_space()
     config = Config(

@@ -480,7 +480,7 @@ def mean_return(networks, seed):
 
 
 @pytest.mark.exact
-@pytest.mark.parametrize("learn_entropy", [True, False])
+@pytest.mark.parametrize("learn_entropy", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_small_task_is_learnt(learn_entropy):
     """Walking at full speed to the goal costs 0.4 on average; standing still costs 6.7."""
     config = SAC(
