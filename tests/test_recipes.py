@@ -25,7 +25,8 @@ CONFIG = procurl.Config(ppo=PPO, evaluate_every=2)
 
 def environment(**more):
     """As on a user's command line: `python` and `procurl` are those of this interpreter, the devices its own choice."""
-    kept = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_PLATFORMS")}
+    # W&B tells the processes below where its own service is, which writes into other folders.
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("XLA_FLAGS", "JAX_PLATFORMS", "WANDB_"))}
     return kept | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"} | more
 
 
