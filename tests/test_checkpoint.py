@@ -2,7 +2,6 @@
 
 import dataclasses
 import errno
-import functools
 import json
 import re
 import shutil
@@ -17,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_teachers import SMALLER
-from worlds import SMALL, assert_same, small_setting
+from worlds import SMALL, assert_same, run, small_setting
 
 import procurl
 from procurl.errors import CheckpointError, ConfigError, RunFolderError
@@ -26,17 +25,6 @@ from procurl.runs.engine import Engine
 from procurl.runs.store import checkpoint, disk
 
 GOLDEN = Path(__file__).parent / "golden"
-
-
-@functools.lru_cache
-def world(teacher):
-    env, space = small_setting()
-    return env, procurl.make_teacher(teacher, space)
-
-
-def run(teacher="procurl-target", seeds=2, steps=1500, config=SMALL, **options):
-    """As in worlds.py, with tasks that are drawn once: here a run is begun and refused a hundred times."""
-    return procurl.train(*world(teacher), config, seeds=seeds, steps=steps, **options)
 
 
 def cut_after(monkeypatch, iterations):

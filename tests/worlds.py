@@ -4,6 +4,7 @@ Tests that can do so share `run()`: its programs are compiled once in a process,
 """
 
 import dataclasses
+from functools import cache
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -18,6 +19,7 @@ from procurl.types import Continuous, Step
 SMALL = Config(ppo=PPO(n_steps=256, n_envs=8, batch_size=64, epochs=2, shared=(16,), separate=(16,)), evaluate_every=2)
 
 
+@cache  # some tests begin a hundred runs in it
 def small_setting(setting="point-mass-2g", n_pool=200, n_targets=10, n_held_out=6, **env_fields):
     env, space = procurl.make(setting, **env_fields)
     cut = lambda task, n: jax.tree.map(lambda x: x[:n], task)  # noqa: E731
