@@ -248,7 +248,7 @@ def test_a_result_is_not_rescued_where_its_checkpoint_is_there(folder, tmp_path,
 
     monkeypatch.setattr(disk, "write", full)
     with pytest.raises(SaveError, match=r"No space left on device.*last checkpoint is there: `procurl resume"):
-        place.finish(result)
+        place.finish([result])
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 

@@ -31,6 +31,9 @@ _HOME = {
     "PPO": "procurl.config",
     "SAC": "procurl.config",
     "train": "procurl.runs.train",
+    "sweep": "procurl.runs.sweep.sweep",
+    "Sweep": "procurl.runs.sweep.sweep",
+    "load_sweep": "procurl.runs.sweep.sweep",
     "evaluate": "procurl.runs.evaluation",
     "Progress": "procurl.runs.log",
     "Result": "procurl.runs.store.result",
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
     from procurl.runs.log import Progress
     from procurl.runs.store.result import Result, load_policy, load_result
     from procurl.runs.store.state import load_state, save_state
+    from procurl.runs.sweep.sweep import Sweep, load_sweep, sweep
     from procurl.runs.train import train
     from procurl.students.regressor import ReturnRegressor
     from procurl.teachers import TEACHERS, make_teacher

@@ -1,5 +1,5 @@
-"""The command line: `procurl list | train | resume | bench | evaluate | plot | report | watch | theory | check |
-doctor`.
+"""The command line: `procurl list | train | sweep | resume | bench | evaluate | plot | report | watch | theory |
+check | doctor`.
 
 Strings become objects here, once. Nothing on the way to a help text imports JAX; `train` first tells XLA which
 processors to use and imports it then.
@@ -16,12 +16,12 @@ from typing import NoReturn
 
 from procurl import __version__
 from procurl.check.text import printable
-from procurl.cli import bench, check, doctor, evaluate, listing, plot, report, resume, theory, train, watch
+from procurl.cli import bench, check, doctor, evaluate, listing, plot, report, resume, sweep, theory, train, watch
 from procurl.devices import keep_programs
 from procurl.errors import ProcurlError
 
 # in the order of the help text
-COMMANDS = (listing, train, resume, bench, evaluate, plot, report, watch, theory, check, doctor)
+COMMANDS = (listing, train, sweep, resume, bench, evaluate, plot, report, watch, theory, check, doctor)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -33,33 +33,64 @@ def section_of(student: type) -> str:
     return student.__name__.lower()
 
 
+Known = dict[tuple[str, str], dataclasses.Field[Any]]  # (section, name) -> field
+
+
+def known_options(setting: str, teacher: str) -> Known:
+    tables = option_tables(setting, teacher)
+    return {(section, f.name): f for section, classes in tables.items() for cls in classes for f in documented(cls)}
+
+
 def sort_options(assignments: list[str], setting: str, teacher: str) -> dict[str, dict[str, Any]]:
     """NAME=VALUE pairs -> values by section. A name may leave its section out where that is unique."""
-    tables = option_tables(setting, teacher)
-    known = {(section, f.name): f for section, classes in tables.items() for cls in classes for f in documented(cls)}
-    sorted_options: dict[str, dict[str, Any]] = {section: {} for section in tables}
+    known = known_options(setting, teacher)
+    sorted_options: dict[str, dict[str, Any]] = {section: {} for section in option_tables(setting, teacher)}
     for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {assignment}: expected NAME=VALUE, e.g. teacher.beta=130")
-        matches = [key for key in known if name in (key[1], ".".join(key))]
-        if not matches:
-            raise unknown_name("option", name, [".".join(key) for key in known], also=[key[1] for key in known])
-        if len(matches) > 1:
-            choices = " or ".join(".".join(key) for key in matches)
-            raise ConfigError(f"--set {name}: not unique, expected {choices}")
-        section, field_name = matches[0]
+        (section, field_name), name, text = matched("--set", assignment, known, "teacher.beta=130")
         if field_name in sorted_options[section]:
             raise ConfigError(f"--set {name}: given twice; expected once")
-        sorted_options[section][field_name] = parse_value(name, text, known[matches[0]].type)
+        sorted_options[section][field_name] = parse_value("--set", name, text, known[section, field_name].type)
     return sorted_options
+
+
+def values_to_sweep(assignments: list[str], setting: str, teacher: str) -> dict[str, list[Any]]:
+    """NAME=VALUE,VALUE,... -> lists of values by dotted name."""
+    known = known_options(setting, teacher)
+    over: dict[str, list[Any]] = {}
+    for assignment in assignments:
+        (section, field_name), _, text = matched("--over", assignment, known, "teacher.b=3,5,8")
+        name, kind = f"{section}.{field_name}", str(known[section, field_name].type)
+        if section == "env":
+            raise ConfigError(
+                f"--over {name}: it changes the tasks, not how they are learnt: use one `train` per value"
+            )
+        if kind.startswith("tuple"):
+            raise ConfigError(f"--over {name}: a {kind} cannot be listed here; use procurl.sweep from Python")
+        if name in over:
+            raise ConfigError(f"--over {name}: given twice; expected once, with all values")
+        over[name] = [parse_value("--over", name, value, kind) for value in text.split(",")]
+    return over
+
+
+def matched(flag: str, assignment: str, known: Known, example: str) -> tuple[tuple[str, str], str, str]:
+    """The field that NAME=TEXT is about, and both of them as they were written."""
+    name, equals, text = assignment.partition("=")
+    if not equals:
+        raise ConfigError(f"{flag} {assignment}: expected NAME=VALUE, e.g. {example}")
+    matches = [key for key in known if name in (key[1], ".".join(key))]
+    if not matches:
+        raise unknown_name("option", name, [".".join(key) for key in known], also=[key[1] for key in known])
+    if len(matches) > 1:
+        choices = " or ".join(".".join(key) for key in matches)
+        raise ConfigError(f"{flag} {name}: not unique, expected {choices}")
+    return matches[0], name, text
 
 
 def documented(cls: type) -> list[dataclasses.Field[Any]]:
     return [f for f in dataclasses.fields(cls) if "help" in f.metadata]
 
 
-def parse_value(name: str, text: str, kind: Any) -> Any:
+def parse_value(flag: str, name: str, text: str, kind: Any) -> Any:
     """A value as written on the command line, of the type its field declares."""
     kind = str(kind)
     try:
@@ -79,8 +110,8 @@ def parse_value(name: str, text: str, kind: Any) -> Any:
                 raise ValueError
             return text
     except (ValueError, KeyError):
-        raise ConfigError(f"--set {name}={text}: expected a value of type {kind}") from None
-    raise ConfigError(f"--set {name}: a {kind} cannot be given on the command line; use the Python API")
+        raise ConfigError(f"{flag} {name}={text}: expected a value of type {kind}") from None
+    raise ConfigError(f"{flag} {name}: a {kind} cannot be given on the command line; use the Python API")
 
 
 def configured(config: Config, options: dict[str, dict[str, Any]]) -> Config:

@@ -7,6 +7,7 @@ from typing import Any
 
 from procurl.cli.common import add_training_options, number, path, step_count
 from procurl.cli.train import TEACHER_TIMED_FROM, train_with_progress
+from procurl.errors import ConfigError
 
 
 def add(commands: Any) -> None:
@@ -28,9 +29,11 @@ def run(args: argparse.Namespace) -> int:
 
     use_device(args.device)
     from procurl.runs.provenance import rebuilt
-    from procurl.runs.store.checkpoint import load_checkpoint
+    from procurl.runs.store.checkpoint import SWEEP, load_checkpoint
     from procurl.runs.train import train
 
+    if (args.run_folder / SWEEP).exists():
+        return resume_sweep(args)
     found = load_checkpoint(args.run_folder, args.iteration)
     env, teacher, config = rebuilt(found.config)
     steps = found.config["steps"] + args.steps
@@ -39,4 +42,21 @@ def run(args: argparse.Namespace) -> int:
         f"{found.config['setting']}, {found.config['teacher']['class']}", args, train, env=env, teacher=teacher,
         config=config, seeds=found.config["seeds"], steps=steps, out=args.run_folder, resume=resume,
         time_teacher=not args.quiet and steps >= TEACHER_TIMED_FROM, workers=args.workers,
+    )  # fmt: skip
+
+
+def resume_sweep(args: argparse.Namespace) -> int:
+    """All points of a sweep."""
+    from procurl.cli.sweep import sweep_with_progress
+    from procurl.runs.provenance import rebuilt
+    from procurl.runs.sweep.folder import read_plan
+
+    if args.iteration is not None or args.log:
+        raise ConfigError("--from and --log: not for a sweep")
+    plan = read_plan(args.run_folder)
+    env, teacher, config = rebuilt(plan["config"])
+    return sweep_with_progress(
+        f"{plan['config']['setting']}, {plan['config']['teacher']['class']}", args, env=env, teacher=teacher,
+        config=config, over=plan["over"], seeds=plan["config"]["seeds"], steps=plan["config"]["steps"] + args.steps,
+        out=args.run_folder, resume="extend", workers=args.workers,
     )  # fmt: skip

@@ -20,6 +20,16 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "train", help="train students with a curriculum", formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    add_plan(command)
+    command.add_argument(
+        "--engine", choices=["jax", "sb3"], default="jax", help="whose PPO learns: ours, or Stable-Baselines3's"
+    )
+    add_training_options(command)
+    command.set_defaults(run=run)
+
+
+def add_plan(command: Any) -> None:
+    """Options that say what is to be trained: see `planned`."""
     command.make_epilog = train_options
     command.add_argument("setting", metavar="SETTING", help=", ".join(presets.SETTINGS))
     command.add_argument("--teacher", default="procurl-target", metavar="NAME", help=", ".join(presets.TEACHERS))
@@ -28,34 +38,17 @@ def add(commands: Any) -> None:
     command.add_argument("--steps", type=step_count, metavar="1M", help="environment steps per seed")
     command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="see below; may be repeated")
     command.add_argument(
-        "--out", type=path, metavar="DIR", help="folder for checkpoints and the result; an unfinished run there goes on"
+        "--out", type=path, metavar="DIR", help="folder for checkpoints and results; what is unfinished there goes on"
     )
-    command.add_argument(
-        "--engine", choices=["jax", "sb3"], default="jax", help="whose PPO learns: ours, or Stable-Baselines3's"
-    )
-    command.add_argument("--fresh", action="store_true", help="start anew; a run that is in DIR is moved aside")
-    add_training_options(command)
-    command.set_defaults(run=run)
+    command.add_argument("--fresh", action="store_true", help="start anew; what is in DIR is moved aside")
 
 
 def run(args: argparse.Namespace) -> int:
-    setting = presets.named_setting(args.setting)
-    presets.teacher_preset(args.teacher, args.setting, args.variant)  # a misspelt name fails before JAX loads
-    from procurl.devices import use_device
-
-    use_device(args.device)
+    import_jax(args)
     import procurl
 
-    options = sort_options(args.set, args.setting, args.teacher)
-    config = configured(presets.preset(args.setting, args.variant), options)
-    env, space = procurl.make(args.setting, **options["env"])
-    teacher = procurl.make_teacher(args.teacher, space, variant=args.variant, **options["teacher"])
-    steps = setting.steps if args.steps is None else args.steps
-
-    plan = {
-        "env": env, "teacher": teacher, "config": config, "seeds": args.seeds, "steps": steps, "out": args.out,
-    }  # fmt: skip
-    title = f"{args.setting}, {args.teacher}"
+    plan = planned(args)
+    steps, title = plan["steps"], f"{args.setting}, {args.teacher}"
     if args.engine == "sb3":
         if args.fresh or args.workers is not None:
             raise ConfigError("--fresh and --workers: not with --engine sb3")
@@ -64,6 +57,30 @@ def run(args: argparse.Namespace) -> int:
         title, args, procurl.train, **plan, resume="never" if args.fresh else "auto",
         time_teacher=not args.quiet and steps >= TEACHER_TIMED_FROM, workers=args.workers,
     )  # fmt: skip
+
+
+def import_jax(args: argparse.Namespace) -> None:
+    """After what can fail without it, such as a misspelt name."""
+    presets.teacher_preset(args.teacher, args.setting, args.variant)
+    from procurl.devices import use_device
+
+    use_device(args.device)
+
+
+def planned(args: argparse.Namespace) -> dict[str, Any]:
+    """What is to be trained: arguments of `procurl.train`, by name."""
+    import procurl
+
+    options = sort_options(args.set, args.setting, args.teacher)
+    env, space = procurl.make(args.setting, **options["env"])
+    return {
+        "env": env,
+        "teacher": procurl.make_teacher(args.teacher, space, variant=args.variant, **options["teacher"]),
+        "config": configured(presets.preset(args.setting, args.variant), options),
+        "seeds": args.seeds,
+        "steps": presets.named_setting(args.setting).steps if args.steps is None else args.steps,
+        "out": args.out,
+    }
 
 
 def sb3_engine() -> Any:

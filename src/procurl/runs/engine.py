@@ -19,8 +19,9 @@ from procurl.loop import Carry
 from procurl.programs import kind
 from procurl.runs.evaluation import Scores, evaluate
 from procurl.runs.interrupt import CompiledInThread
-from procurl.runs.seeds import PER_SEED, Seeds, fastest, over_seeds
+from procurl.runs.seeds import PER_SEED, Own, Seeds, fastest, over_seeds
 from procurl.runs.store.state import arranged, named
+from procurl.runs.sweep.points import with_fields
 from procurl.runs.trace import Trace, traced
 from procurl.students.critic import StudentCritic
 from procurl.types import Critic, Env, Task, TaskSpace, Teacher
@@ -29,9 +30,17 @@ from procurl.types import Critic, Env, Task, TaskSpace, Teacher
 class Engine:
     """begin -> iterate, iterate, ... with `evaluate` at any time."""
 
-    def __init__(self, env: Env, teacher: Teacher, config: Config, seeds: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        env: Env,
+        teacher: Teacher,
+        config: Config,
+        seeds: tuple[int, ...],
+        fields: dict[str, np.ndarray] | None = None,
+    ) -> None:
+        """`fields`: values that seeds have in place of the teacher's and the config's, f32[S] by dotted name."""
         self.seeds = Seeds(seeds)
-        self.keys = self.seeds.keys
+        self.own = Own(self.seeds.keys, self.seeds.put(fields or {}))
         # Environment, teacher and pool travel as arguments: as constants they would be compiled in.
         self.world = self.seeds.share((env, teacher))
         shaping = replace(config, evaluate_every=1)  # how often students are evaluated shapes no program
@@ -41,25 +50,25 @@ class Engine:
     def _prepare_iteration(self) -> None:
         """Compile the program that takes longest, while the first state is made and evaluated."""
         with suppress(Exception):  # whatever is wrong, `iterate` will raise it to its caller
-            begun = self._programs.begin.eval_shape(self.keys, None, 0, self.world)
+            begun = self._programs.begin.eval_shape(self.own, None, 0, self.world)
             spread = NamedSharding(self.seeds.mesh, PER_SEED)
             carry = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=spread), begun)
-            self._programs.iterate.prepare(self.keys, carry, 0, self.world)
+            self._programs.iterate.prepare(self.own, carry, 0, self.world)
 
     def begin(self) -> Carry:
-        return self._programs.begin(self.keys, None, 0, self.world)
+        return self._programs.begin(self.own, None, 0, self.world)
 
     def iterate(self, carry: Carry, t: int) -> tuple[Carry, Trace]:
         """Iteration t. The carry passed in gives up its memory: it must not be used again."""
-        return self._programs.iterate(self.keys, carry, t, self.world)
+        return self._programs.iterate(self.own, carry, t, self.world)
 
     def evaluate(self, carry: Carry, t: int) -> Scores:
         """The students after t iterations on the held-out tasks."""
-        return self.seeds.to_host(self._programs.score(self.keys, carry.student.params, t, self.world))
+        return self.seeds.to_host(self._programs.score(self.own, carry.student.params, t, self.world))
 
     def teacher_seconds(self, carry: Carry, repeats: int = 5) -> float:
         """How long one iteration's teacher calls take for all seeds, compiled alone: the fastest of a few runs."""
-        return fastest(lambda: self._programs.only_teach(self.keys, carry, 0, self.world), repeats)
+        return fastest(lambda: self._programs.only_teach(self.own, carry, 0, self.world), repeats)
 
     def params(self, carry: Carry) -> Any:
         """The students' weights, on the host."""
@@ -71,11 +80,11 @@ class Engine:
 
     def restored(self, tensors: dict[str, np.ndarray], where: str) -> Carry:
         """The inverse of `saved`. If the tensors do not fit, the error names `where` they come from."""
-        begun = self._programs.begin.eval_shape(self.keys, None, 0, self.world)
+        begun = self._programs.begin.eval_shape(self.own, None, 0, self.world)
         carry = self.seeds.put(arranged(tensors, self.seeds.shapes(begun), where))
         # Compile it before the first iteration, as in a new run: until there is something to save, a signal need not
         # wait for the compiler.
-        self._programs.score.compile(self.keys, carry.student.params, 0, self.world)
+        self._programs.score.compile(self.own, carry.student.params, 0, self.world)
         return carry
 
     def close(self) -> None:
@@ -83,7 +92,7 @@ class Engine:
 
 
 class Programs(NamedTuple):
-    """Compiled functions (keys, per-seed tree, t, (env, teacher)) -> per-seed tree."""
+    """Compiled functions (own tree, per-seed tree, t, (env, teacher)) -> per-seed tree."""
 
     begin: Any  # (...) -> Carry
     iterate: Any  # (...) -> (Carry, Trace)
@@ -92,32 +101,32 @@ class Programs(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def _programs(config: Config, mesh: Mesh, kind: Any) -> Programs:
+def _programs(shared_config: Config, mesh: Mesh, kind: Any) -> Programs:
     """One set of compiled functions per config, devices and kind of world: a second such run compiles nothing.
 
     Few are kept: a CPU program takes hundreds of memory mappings, and a process may only have so many.
     """
 
-    def begin(key: Array, _: None, t: Array, world: Any) -> Carry:
-        env, teacher = world
-        return loop.begin(key, env, teacher, config)
+    def begin(own: Own, _: None, t: Array, world: Any) -> Carry:
+        env, teacher, config = own_world(own, world, shared_config)
+        return loop.begin(own.key, env, teacher, config)
 
-    def iterate(key: Array, carry: Carry, t: Array, world: Any) -> tuple[Carry, Trace]:
-        env, teacher = world
-        after, happened = loop.iteration(carry, key, t, env, teacher, config)
+    def iterate(own: Own, carry: Carry, t: Array, world: Any) -> tuple[Carry, Trace]:
+        env, teacher, config = own_world(own, world, shared_config)
+        after, happened = loop.iteration(carry, own.key, t, env, teacher, config)
         return after, traced(teacher.space, *happened, after.student.params, after.teacher)
 
-    def score(key: Array, params: Any, t: Array, world: Any) -> Scores:
+    def score(own: Own, params: Any, t: Array, world: Any) -> Scores:
         env, teacher = world
-        k_eval = loop.evaluation_key(key, t)
+        k_eval = loop.evaluation_key(own.key, t)
         space: TaskSpace = teacher.space
         return evaluate(
-            env, params, space.held_out, k_eval, config.evaluation_episodes, fresh_seeds=space.fresh_seeds
+            env, params, space.held_out, k_eval, shared_config.evaluation_episodes, fresh_seeds=space.fresh_seeds
         )  # fmt: skip
 
-    def only_teach(key: Array, carry: Carry, t: Array, world: Any) -> Any:
-        env, teacher = world
-        return teach_once(teacher, carry.teacher, StudentCritic(env, carry.student.params), key, config.ppo)
+    def only_teach(own: Own, carry: Carry, t: Array, world: Any) -> Any:
+        env, teacher, config = own_world(own, world, shared_config)
+        return teach_once(teacher, carry.teacher, StudentCritic(env, carry.student.params), own.key, config.ppo)
 
     return Programs(
         over_seeds(begin, mesh),
@@ -125,6 +134,12 @@ def _programs(config: Config, mesh: Mesh, kind: Any) -> Programs:
         over_seeds(score, mesh, blocks=True),
         over_seeds(only_teach, mesh, blocks=True),
     )
+
+
+def own_world(own: Own, world: Any, config: Config) -> tuple[Env, Teacher, Config]:
+    """What all seeds share, with the fields that this one has of its own."""
+    env, teacher = world
+    return env, *with_fields(own.fields, teacher, config)
 
 
 def teach_once(teacher: Teacher, state: Any, critic: Critic, key: Array, config: PPO | SAC) -> tuple[Task, Any]:

@@ -63,8 +63,17 @@ class Log:
     """Everything the host knows of a run while it goes on."""
 
     def __init__(
-        self, env: Env | HostEnv, teacher: Teacher, config: Config, seeds: tuple[int, ...], n_iterations: int
+        self,
+        env: Env | HostEnv,
+        teacher: Teacher,
+        config: Config,
+        seeds: tuple[int, ...],
+        n_iterations: int,
+        title: str = "",
+        origin: dict[str, Any] | None = None,
     ) -> None:
+        """`title`: said before what goes wrong, where there are several runs. `origin`: more for the provenance."""
+        self.title, self.origin = title, origin or {}
         self.env, self.teacher, self.config, self.seeds = env, teacher, config, seeds
         self.n_iterations = n_iterations
         self.iterations = 0
@@ -124,7 +133,8 @@ class Log:
         """Nothing counts that a failed seed does from here on. The run has failed when no seed is left."""
         self.failures[s] = found
         left = len(self.seeds) - len(self.failures)
-        logger.warning("%s. This seed stops, %s.", found, f"{left} go on" if left else "and no other is left")
+        others = f"{left} go on" if left else "and no other is left"
+        logger.warning("%s%s. This seed stops, %s.", self.title and f"{self.title}, ", found, others)
         if left == 0:
             self.status = "failed"
 
@@ -231,9 +241,18 @@ class Log:
             failed=tuple(f.seed for f in self.failures.values()),
         )
 
+    @property
+    def failures_of_results(self) -> list[list[Failure]]:
+        """For each of `results`."""
+        return [list(self.failures.values())]
+
     def failure(self) -> NonFiniteError:
         """When no seed is left."""
         return error_of(self.failures.values(), self.teacher, len(self.seeds))
+
+    def results(self, params: Any) -> list[Result]:
+        """All that this run will have: one."""
+        return [self.result(params)]
 
     def result(self, params: Any) -> Result:
         n_steps = self.config.student.n_steps
@@ -256,7 +275,7 @@ class Log:
         }
         return Result(
             config=provenance.describe(self.env, self.teacher, self.config, self.seeds, self.n_iterations * n_steps),
-            provenance={"status": self.status, **provenance.software_and_hardware()},
+            provenance={"status": self.status, **provenance.software_and_hardware(), **self.origin},
             timing=timing,
             seeds=np.array(self.seeds),
             steps=np.array([i * n_steps for i, _ in self._evaluations]),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,13 @@ from procurl.programs import Program, jit
 from procurl.runs.store.state import raw
 
 PER_SEED, SHARED = PartitionSpec("seeds"), PartitionSpec()
+
+
+class Own(NamedTuple):
+    """What a seed does not share with the others."""
+
+    key: Array
+    fields: dict[str, Array]  # in a sweep, values of fields of teacher and student, by their dotted names
 
 
 class Seeds:
@@ -57,19 +64,20 @@ class Seeds:
 
 
 def over_seeds(fn: Callable[..., Any], mesh: Mesh, donate: bool = False, blocks: bool = False) -> Program:
-    """(key, tree of one seed, t, shared tree) -> tree of one seed, compiled for all seeds side by side.
+    """(own tree, tree of one seed, t, shared tree) -> tree of one seed, compiled for all seeds side by side. What is
+    `own` is the seed's for the whole run (its key).
 
     `donate` gives the memory of the second argument to the result. With `blocks` a CPU works on a few of its seeds at a
     time, which fit into its cache; that copies their trees, so it is not for large ones.
     """
 
     @wraps(fn)  # whose name the program gets
-    def of_one_device(keys: Array, trees: Any, t: Array, shared: Any) -> Any:
-        n = len(keys)
+    def of_one_device(own: Any, trees: Any, t: Array, shared: Any) -> Any:
+        n = len(jax.tree.leaves(own)[0])
         size = block_size(n) if blocks and mesh.devices.flat[0].platform == "cpu" else n
         if size == n:
-            return jax.vmap(fn, in_axes=(0, 0, None, None))(keys, trees, t, shared)
-        return jax.lax.map(lambda seed: fn(*seed, t, shared), (keys, trees), batch_size=size)
+            return jax.vmap(fn, in_axes=(0, 0, None, None))(own, trees, t, shared)
+        return jax.lax.map(lambda seed: fn(*seed, t, shared), (own, trees), batch_size=size)
 
     spread = jax.shard_map(
         of_one_device,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -16,10 +16,14 @@ from procurl.config import Config
 from procurl.errors import ConfigError
 from procurl.runs.log import Log, Progress
 from procurl.runs.provenance import describe
-from procurl.runs.store.checkpoint import Resume, open_run
+from procurl.runs.store.checkpoint import Nowhere, Resume, RunFolder, open_run
 from procurl.runs.store.result import Result
 from procurl.runs.trace import Trace
 from procurl.types import Env, HostEnv, Teacher
+
+if TYPE_CHECKING:
+    from procurl.runs.interrupt import Interruptible
+    from procurl.runs.sweep.log import Logs
 
 
 def train(
@@ -78,38 +82,50 @@ def train(
         closing(engine_for(env, teacher, config, seed_numbers, workers)) as engine,
     ):
         log = Log(env, teacher, config, seed_numbers, n_iterations)
-        if folder.found:
-            carry = folder.restore(engine, log)
-        else:
-            carry = engine.begin()
-            log.evaluated(engine.evaluate(carry, 0))
-        while log.status == "running":
-            for _ in range(log.until_evaluation):
-                carry, trace = engine.iterate(carry, log.iterations)
-                log.iterated(trace)
-                interrupt.unsaved = True
-                if interrupt.requested or log.status == "failed":
-                    break
-            log.fetch()
-            if interrupt.requested:
-                log.status = "interrupted"
-            elif log.status == "running":
-                log.evaluated(engine.evaluate(carry, log.iterations))
-                if time_teacher and log.teacher_seconds is None:
-                    with interrupt.dispensable():
-                        log.timed_teacher(engine.teacher_seconds(carry))
-                stop = callback is not None and callback(log.progress()) is False
-                if stop and log.status == "running":
-                    log.status = "stopped"
-            folder.keep(engine, carry, log)
-
-        result = log.result(engine.params(carry))
-        folder.finish(result)
+        [result] = repeat(engine, log, folder, interrupt, callback, time_teacher)
     if log.status == "failed":
         raise log.failure()
     if log.status == "interrupted":
         raise interrupt.error()
     return result
+
+
+def repeat(
+    engine: AnyEngine,
+    log: Log | Logs,
+    folder: RunFolder | Nowhere,
+    interrupt: Interruptible,
+    callback: Callable[[Progress], bool | None] | None = None,
+    time_teacher: bool = False,
+) -> list[Result]:
+    """Iterate and evaluate until the log says how it ended, and keep what there is to keep."""
+    if folder.found:
+        carry = folder.restore(engine, log)
+    else:
+        carry = engine.begin()
+        log.evaluated(engine.evaluate(carry, 0))
+    while log.status == "running":
+        for _ in range(log.until_evaluation):
+            carry, trace = engine.iterate(carry, log.iterations)
+            log.iterated(trace)
+            interrupt.unsaved = True
+            if interrupt.requested or log.status == "failed":
+                break
+        log.fetch()
+        if interrupt.requested:
+            log.status = "interrupted"
+        elif log.status == "running":
+            log.evaluated(engine.evaluate(carry, log.iterations))
+            if time_teacher and log.teacher_seconds is None:
+                with interrupt.dispensable():
+                    log.timed_teacher(engine.teacher_seconds(carry))
+            stop = callback is not None and callback(log.progress()) is False
+            if stop and log.status == "running":
+                log.status = "stopped"
+        folder.keep(engine, carry, log)
+    results = log.results(engine.params(carry))
+    folder.finish(results)
+    return results
 
 
 class AnyEngine(Protocol):
@@ -126,16 +142,21 @@ class AnyEngine(Protocol):
 
 
 def engine_for(
-    env: Env | HostEnv, teacher: Teacher, config: Config, seeds: tuple[int, ...], workers: int | None
+    env: Env | HostEnv,
+    teacher: Teacher,
+    config: Config,
+    seeds: tuple[int, ...],
+    workers: int | None,
+    fields: dict[str, np.ndarray] | None = None,
 ) -> AnyEngine:
-    """Where the environment lives: in JAX, or in worker processes."""
+    """Where the environment lives: in JAX, or in worker processes. `fields`: see `Engine`."""
     if isinstance(env, HostEnv):
         from procurl.runs.host.engine import HostEngine
 
         return HostEngine(env, teacher, config, seeds, workers)
     from procurl.runs.engine import Engine  # it compiles `begin` and `iteration`
 
-    return Engine(env, teacher, config, seeds)
+    return Engine(env, teacher, config, seeds, fields)
 
 
 def require_engine(env: Env | HostEnv, config: Config, workers: int | None) -> None:

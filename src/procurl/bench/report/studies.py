@@ -22,7 +22,9 @@ from procurl.bench.report import recorded
 from procurl.bench.report.style import NAMES
 from procurl.errors import ConfigError, RunFolderError
 from procurl.runs.store import disk
+from procurl.runs.store.checkpoint import SWEEP
 from procurl.runs.store.result import Result, load_result, steps_per_iteration
+from procurl.runs.sweep.folder import PROGRAMS, read_plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +138,10 @@ def _found(paths: list[Path]) -> tuple[dict[str, Path], list[Path], list[str]]:
                 folders |= {p.resolve(): p.name for p in _not_joined(grid)}
                 if any(s.state != "done" for s in grid.states.values()):
                     problems.append(f"{short}: unfinished ({summary(grid)}); `procurl bench` goes on with it")
+            elif SWEEP in names:
+                if any(not (here / name / disk.MANIFEST).exists() for name in read_plan(here)["points"]):
+                    problems.append(f"{short}: an unfinished sweep (`procurl resume` goes on with it)")
+                below[:] = [name for name in below if name != PROGRAMS]
             elif "checkpoints" in below:
                 problems.append(f"{short}: unfinished, left out (`procurl resume` goes on with it)")
                 below.clear()

@@ -34,9 +34,11 @@ from procurl.runs.store.result import Result, steps_per_iteration
 
 if TYPE_CHECKING:
     from procurl.runs.log import Log
+    from procurl.runs.sweep.log import Logs
     from procurl.runs.train import AnyEngine
 
 CHECKPOINT = manifest.Format("procurl-checkpoint", 1, ("run.json", "log.npz", "state.safetensors"))
+SWEEP = "sweep.json"  # what makes a folder a sweep: see `procurl.runs.sweep.folder`
 KEPT = 2
 
 Resume = Literal["auto", "extend", "never"] | int
@@ -64,15 +66,18 @@ class Checkpoint(NamedTuple):
 class RunFolder:
     """The folder of a run while it goes on: who may write, where to go on from, when to save."""
 
-    def __init__(self, path: Path, config: dict[str, Any], save_share: float) -> None:
+    def __init__(
+        self, path: Path, config: dict[str, Any], save_share: float, results: list[Path] | None = None
+    ) -> None:
         self.path, self.config, self.save_share = path, config, save_share
+        self.results = [path] if results is None else results
         self.found: Checkpoint | None = None
         self._last_cost = 0.1  # seconds; a guess before the first save
         self._saved_at = time.perf_counter()
         self._saved_iterations = -1
         self._failures_told = 0
 
-    def restore(self, engine: AnyEngine, log: Log) -> Any:
+    def restore(self, engine: AnyEngine, log: Log | Logs) -> Any:
         """Where the checkpoint left off. From here on its folder is an unfinished run again."""
         assert self.found is not None
         try:
@@ -80,13 +85,14 @@ class RunFolder:
         except (KeyError, TypeError, ValueError, IndexError) as error:  # undamaged, but not what we wrote
             raise CheckpointError(f"{self.found.path} holds no log of this run: {error!r}") from error
         carry = engine.restored(self.found.state, str(self.found.path))
-        result.remove_result(self.path)
+        for path in self.results:
+            result.remove_result(path)
         logger.info("%s: going on after %s steps", self.path, f"{log.iterations * log.config.student.n_steps:,}")
         self._saved_iterations = log.iterations
         self._saved_at = time.perf_counter()
         return carry
 
-    def keep(self, engine: AnyEngine, carry: Any, log: Log) -> None:
+    def keep(self, engine: AnyEngine, carry: Any, log: Log | Logs) -> None:
         """Save if it is time to (saving may take a share of the time, no more), or if the run ends here."""
         self._tell_failures(log)
         due = time.perf_counter() - self._saved_at >= self._last_cost * (1 / self.save_share - 1)
@@ -106,16 +112,18 @@ class RunFolder:
             self._last_cost = self._saved_at - began
             log.saved(self._last_cost)
 
-    def _tell_failures(self, log: Log) -> None:
+    def _tell_failures(self, log: Log | Logs) -> None:
         """Describe the seeds that failed, for people to look at while the others go on."""
-        if len(log.failures) > self._failures_told:
+        found = log.failures_of_results
+        if sum(map(len, found)) > self._failures_told:
             try:
-                failure.write_all(self.path, log.failures.values())
-                self._failures_told = len(log.failures)
+                for path, failures in zip(self.results, found, strict=True):
+                    failure.write_all(path, failures)
+                self._failures_told = sum(map(len, found))
             except OSError as error:
-                logger.warning("could not write %s: %s", self.path / failure.FOLDER, error.strerror or error)
+                logger.warning("could not write %s: %s", path / failure.FOLDER, error.strerror or error)
 
-    def _save(self, state: dict[str, np.ndarray], log: Log) -> None:
+    def _save(self, state: dict[str, np.ndarray], log: Log | Logs) -> None:
         counters, arrays = log.state()
         contents = {
             "run.json": disk.to_json({"config": self.config, "log": counters}),
@@ -129,16 +137,20 @@ class RunFolder:
         self._saved_iterations = log.iterations
         keep_latest(self.path, KEPT)
 
-    def finish(self, outcome: Result) -> None:
-        """Write the result; where that fails and no checkpoint holds it either, put it somewhere else and say where."""
+    def finish(self, outcomes: list[Result]) -> None:
+        """Write the results; where that fails and no checkpoint holds it, put one somewhere else and say where."""
+        for outcome, path in zip(outcomes, self.results, strict=True):
+            self._write(outcome, path)
+
+    def _write(self, outcome: Result, path: Path) -> None:
         try:
-            outcome.write_into(self.path)
+            outcome.write_into(path)
         except result.SaveError as error:
             played = outcome.trace["started"].shape[1] if outcome.trace else 0
             if self._saved_iterations == played and (self.path / "checkpoints" / f"{played:010}").is_dir():
                 error.add(f"Its last checkpoint is there: `procurl resume {self.path}` writes the result when it can.")
             else:
-                error.add(_rescued(outcome, self.path))
+                error.add(_rescued(outcome, path))
             raise
 
 
@@ -161,18 +173,25 @@ class Nowhere:
 
     found = None
 
-    def keep(self, engine: AnyEngine, carry: Any, log: Log) -> None:
+    def keep(self, engine: AnyEngine, carry: Any, log: Log | Logs) -> None:
         pass
 
-    def finish(self, outcome: Result) -> None:
+    def finish(self, outcomes: list[Result]) -> None:
         pass
 
 
 @contextmanager
 def open_run(
-    path: str | os.PathLike[str] | None, config: dict[str, Any], resume: Resume, save_share: float
+    path: str | os.PathLike[str] | None,
+    config: dict[str, Any],
+    resume: Resume,
+    save_share: float,
+    results: list[Path] | None = None,
 ) -> Iterator[RunFolder | Nowhere]:
-    """A folder to run in: an empty one, or one with an unfinished run of the same configuration to go on with."""
+    """A folder to run in: an empty one, or one with an unfinished run of the same configuration to go on with.
+
+    `results`: the folders that get the results of a run with several, in place of the folder itself.
+    """
     if not isinstance(save_share, int | float) or not 0 < save_share <= 1:
         raise ConfigError(f"save_share = {save_share!r}: expected a share of the time, above 0 and at most 1")
     if not (resume in ("auto", "extend", "never") or (isinstance(resume, int) and not isinstance(resume, bool))):
@@ -182,7 +201,7 @@ def open_run(
         return
     folder = numbers.path("out", path)
     manifest.refuse_newer_folder(folder, result.RUN)
-    run = RunFolder(folder, config, save_share)
+    run = RunFolder(folder, config, save_share, results)
     if resume == "never" and (aside := move_aside(folder)):
         logger.info("the run that was in %s is now in %s", folder, aside)
     with only_writer(folder):
@@ -196,15 +215,15 @@ def open_run(
 
 
 def holds_run(folder: Path) -> bool:
-    return (folder / "config.json").exists() or bool(checkpoints(folder))
+    return (folder / "config.json").exists() or (folder / SWEEP).exists() or bool(checkpoints(folder))
 
 
 def _to_go_on_with(folder: Path, config: dict[str, Any], resume: Resume) -> Checkpoint:
     """The checkpoint that continues this very run, or an error that says why there is none."""
     if not checkpoints(folder):
         raise RunFolderError(
-            f"{folder} already holds a run, and no checkpoint to go on from; nothing was changed. Choose another "
-            f"folder, or start anew with --fresh (resume='never'), which moves that one aside."
+            f"{folder} already holds a run, and no checkpoint to go on from{_why_none(folder)}; nothing was changed. "
+            f"Choose another folder, or start anew with --fresh (resume='never'), which moves that one aside."
         )
     found = load_checkpoint(folder, None if isinstance(resume, str) else resume)
     differences = differing(found.config, config)
@@ -239,9 +258,8 @@ def load_checkpoint(folder: Path, iteration: int | None = None) -> Checkpoint:
     manifest.refuse_newer_folder(folder, result.RUN)  # going on would replace its result
     paths = {int(p.name): p for p in checkpoints(folder)}
     if not paths:
-        raise CheckpointError(
-            f"{folder} holds no checkpoint: expected a run folder, as `procurl train --out DIR` makes it"
-        )
+        expected = _why_none(folder) or ": expected a run folder, as `procurl train --out DIR` makes it"
+        raise CheckpointError(f"{folder} holds no checkpoint{expected}")
     if iteration is None:
         iteration = max(paths)
     if iteration not in paths:
@@ -267,6 +285,19 @@ def load_checkpoint(folder: Path, iteration: int | None = None) -> Checkpoint:
         else:
             message += " There is no earlier one that is whole."
         raise CheckpointError(message) from error
+
+
+def _why_none(folder: Path) -> str:
+    """Why a folder has no checkpoint, if it is a sweep or a part of one."""
+    if (folder / SWEEP).exists():
+        return f": it is a sweep, and `procurl resume {folder}` goes on with all of its points"
+    with suppress(RunFolderError, ValueError, KeyError, TypeError):
+        point = disk.from_json(disk.read(folder / "provenance.json", disk.MOST_TEXT))["sweep"]["point"]
+        return (
+            f": it is the point {point} of a sweep, whose points share one program and cannot go on alone; "
+            f"`procurl resume {folder.absolute().parent}` goes on with all of them"
+        )
+    return ""
 
 
 def _read(path: Path) -> Checkpoint:

@@ -21,6 +21,7 @@ from procurl.bench.report.figures.curricula import (
 )
 from procurl.bench.report.figures.curves import Curve, figure_two, learning_curve, learning_curves, performance_profiles
 from procurl.bench.report.figures.heat_map import final_returns, return_heat_map
+from procurl.bench.report.figures.sweep_maps import sweep_maps
 from procurl.bench.report.style import COLOURS, FAMILY_COLOURS, NAMES, colour_of, labels
 from procurl.check.text import in_one_line
 from procurl.envs.bipedal.track import MASTERED
@@ -29,7 +30,8 @@ from procurl.runs.store.result import Result
 __all__ = [
     "save_all", "save_published", "save", "learning_curves", "learning_curve", "Curve", "figure_two",
     "performance_profiles", "curriculum", "curriculum_scatter", "family_shares", "distance_to_target", "figure_three",
-    "return_heat_map", "final_returns", "COLOURS", "FAMILY_COLOURS", "NAMES", "colour_of", "labels", "plt",
+    "return_heat_map", "final_returns", "sweep_maps", "COLOURS", "FAMILY_COLOURS", "NAMES", "colour_of",
+    "labels", "plt",
 ]  # fmt: skip
 
 
