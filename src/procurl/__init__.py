@@ -21,6 +21,7 @@ _HOME = {
     "Target": "procurl.teachers.iid",
     "ProCuRLUnif": "procurl.teachers.procurl",
     "ProCuRLTarget": "procurl.teachers.procurl",
+    "ProCuRLPath": "procurl.teachers.path",
     "SPDL": "procurl.teachers.spdl",
     "CURROT": "procurl.teachers.currot",
     "PLR": "procurl.teachers.plr",
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from procurl.teachers.currot import CURROT
     from procurl.teachers.gradient import GRADIENT
     from procurl.teachers.iid import IID, Target
+    from procurl.teachers.path import ProCuRLPath
     from procurl.teachers.plr import PLR
     from procurl.teachers.procurl import ProCuRLTarget, ProCuRLUnif, inner_product
     from procurl.teachers.spdl import SPDL

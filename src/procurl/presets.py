@@ -23,6 +23,7 @@ STRATEGIES: dict[str, tuple[str, str]] = {
     "procurl-target": (
         "procurl:ProCuRLTarget", "tasks of intermediate difficulty that are correlated with learnable targets"
     ),
+    "procurl-path": ("path:ProCuRLPath", "as far towards the targets as the student can do, from what it can learn"),
     "spdl": ("spdl:SPDL", "as near to the target distribution as the student's mean value allows"),
     "currot": ("currot:CURROT", "particles that move to the target distribution through tasks the student can do"),
     "plr": ("plr:PLR", "new tasks, and again those with the largest advantages or not played for long"),

@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 
 from procurl.errors import RunFolderError
+from procurl.presets import STRATEGIES
 from procurl.runs.store import disk
 
 # Files from before teachers were recorded with their class.
-CLASSES = {
-    "procurl-target": "ProCuRLTarget", "procurl-unif": "ProCuRLUnif", "iid": "IID", "target": "Target", "spdl": "SPDL",
-    "currot": "CURROT", "plr": "PLR", "gradient": "GRADIENT",
-}  # fmt: skip
+CLASSES = {name: where.split(":")[1] for name, (where, _) in STRATEGIES.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from procurl.runs.store.result import Result
 
-# Okabe and Ito's palette, which people with colour-blindness can tell apart.
+# Okabe and Ito's palette, which people with colour-blindness can tell apart, and a dark red of Paul Tol's.
 COLOURS = {
+    "ProCuRLPath": "#882255",
     "ProCuRLTarget": "#D55E00",
     "ProCuRLUnif": "#E69F00",
     "SPDL": "#CC79A7",
@@ -23,7 +24,8 @@ COLOURS = {
     "Target": "#999999",
 }
 OWN_COLOUR = "#117733"  # teachers from elsewhere
-MARKERS = dict(zip(COLOURS, "o^vsDPX*", strict=True))  # matplotlib's names
+MARKERS = dict(zip(COLOURS, "<o^vsDPX*", strict=True))  # matplotlib's names
+OWN_MARKER = ">"
 LINES = ("-", "--", ":", "-.")  # the first variant of a strategy, the second, ...
 # MiniG's families from the target to those that have least in common with it.
 FAMILY_COLOURS = {
@@ -34,7 +36,7 @@ FAMILY_COLOURS = {
     "crossing": "#009E73",
     "dynamic-obstacles": "#0072B2",
 }
-NAMES = {"ProCuRLTarget": "ProCuRL-Target", "ProCuRLUnif": "ProCuRL-Unif"}
+NAMES = {"ProCuRLPath": "ProCuRL-Path", "ProCuRLTarget": "ProCuRL-Target", "ProCuRLUnif": "ProCuRL-Unif"}
 # The paper's names of its settings.
 TITLES = {
     "point-mass-1t": "PM-s:1T",
@@ -61,7 +63,7 @@ def looks(strategies: Iterable[tuple[str, str]]) -> dict[str, Look]:
     for teacher, label in sorted(distinct, key=lambda s: order.index(s[0]) if s[0] in order else len(order)):
         colour = COLOURS.get(teacher, OWN_COLOUR)
         before = sum(look.colour == colour for look in found.values())
-        found[label] = Look(colour, MARKERS.get(teacher, ">"), LINES[before % len(LINES)])
+        found[label] = Look(colour, MARKERS.get(teacher, OWN_MARKER), LINES[before % len(LINES)])
     return found
 
 

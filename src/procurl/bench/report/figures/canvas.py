@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 
-from procurl.bench.report.style import Look
+from procurl.bench.report.style import MARKERS, OWN_MARKER, Look
 
 matplotlib.use("Agg")  # files only: works without a screen
 import matplotlib.pyplot as plt
@@ -44,7 +44,8 @@ def save(figure: Any, *paths: Path, dpi: int = 150) -> list[Path]:
 def draw(axes: Any, x: np.ndarray, y: np.ndarray, low: np.ndarray, high: np.ndarray, look: Look, label: str) -> None:
     """A curve and its band. Where marks begin depends on the strategy, so that they rarely cover each other."""
     every = max(1, len(x) // MARKS)
-    first = "o^vsDPX*>".index(look.marker) * every // 9
+    marks = [*MARKERS.values(), OWN_MARKER]
+    first = marks.index(look.marker) * every // len(marks)
     size = plt.rcParams["lines.markersize"] * (1.7 if look.marker == "*" else 1.0)  # stars are mostly air
     axes.plot(
         x, y, color=look.colour, linestyle=look.line, label=label,

@@ -1,0 +1,166 @@
+"""ProCuRL-Path: the way from what can be learnt now to the target, as far as the student can go.
+
+ProCuRL-Target waits until the student can nearly do a target: before, Z(t) is 0 for all of them, and the choice is
+uniform. This strategy guides from the first success on. How well a task can be done is judged by the episodes played
+near it, not by the critic, whose values are discounted and come late:
+
+    p(c) = sum_i w_i s_i / (sum_i w_i + doubt),    w_i = exp(-|c - c_i|^2 / 2 width^2)
+
+over the last episodes, of contexts c_i and outcomes s_i in [0, 1]; distances are in shares of the box. Where nothing
+was played, p is 0. At every update, for many pairs at once:
+
+    1. a start, drawn with probability proportional to exp(b Z / max Z), Z = p (1 - p): tasks with learning potential,
+       at a temperature relative to the best task of the moment, whatever the scale of p;
+    2. a target, drawn from the target distribution;
+    3. the task played: the farthest point on the straight way from start to target with p >= delta; the start itself
+       if there is none.
+
+Where the way ends at the target and the student does well there, part of the proposals stays at the start: a student
+that plays one task only forgets the others. There is no length scale in the context's own units, and no temperature to
+be tuned to the scale of the values; docs/research.md says what was tried on the way to these numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from procurl.check.fields import param
+from procurl.errors import ConfigError
+from procurl.programs import pytree
+from procurl.teachers.base import PoolTeacher, cumulative, draw
+from procurl.teachers.transport import squared_distances
+from procurl.types import Critic, Episodes, Task, random_seeds
+
+
+class Memory(NamedTuple):
+    """The last episodes that ended, in a ring; `place` beyond all tasks where there has been none yet."""
+
+    place: Array  # f32[m, d]  contexts, as shares of the box
+    success: Array  # f32[m]  0 or 1
+    share: Array  # f32[m]  the return as a share of the range of values
+    next: Array  # i32  where the next one goes
+
+
+class PathState(NamedTuple):
+    """q ways."""
+
+    start: Array  # f32[q, d]
+    start_row: Array  # i32[q]  in the pool
+    end: Array  # f32[q, d]  the farthest point that can be done
+    end_row: Array  # i32[q]  of the pool's nearest task; not used unless `on_pool`
+    stays: Array  # f32[q]  probability that a proposal is the start
+    memory: Memory
+
+
+NOWHERE = 1e6  # shares of the box: a place without weight
+
+
+@pytree
+@dataclass(frozen=True, eq=False)
+class ProCuRLPath(PoolTeacher):
+    """The farthest points that the student can do on the ways from learnable tasks to targets."""
+
+    b: float = param(8.0, "how much the starts prefer learning potential; relative to the best task", at_least=0)
+    delta: float = param(0.5, "success rate with which a point on the way counts as done", at_least=0, at_most=1)
+    width: float = param(0.05, "how far an episode tells about its neighbours; in shares of the box")
+    doubt: float = param(0.5, "imagined failures at every task, so that what was never played counts as not done")
+    stay: float = param(
+        0.5, "share of the proposals that stay at the start once the target is mastered", at_least=0, at_most=1
+    )
+    on_pool: bool = param(False, "play the pool's nearest task instead of a new one", static=True)
+    n_pairs: int = param(256, "pairs of start and target", static=True, at_least=1)
+    n_points: int = param(9, "points on a way, both ends included", static=True, at_least=2)
+    n_starts: int = param(1024, "tasks of the pool that are considered as starts, at most", static=True, at_least=1)
+    memory: int = param(1000, "episodes that are remembered", static=True, at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("width", "doubt"):
+            value = getattr(self, name)
+            if isinstance(value, int | float) and not value > 0:
+                raise ConfigError(f"ProCuRLPath: {name} = {value}, expected a positive number")
+
+    def init(self, key: Array) -> PathState:
+        row = jax.random.randint(key, (self.n_pairs,), 0, self.space.n_pool)
+        start = self.space.pool.context[row]
+        nothing = jnp.zeros(self.memory)
+        memory = Memory(jnp.full((self.memory, self.space.dim), NOWHERE), nothing, nothing, jnp.int32(0))
+        return PathState(start, row, start, row, jnp.zeros(self.n_pairs), memory)
+
+    def propose(self, state: PathState, key: Array, n: int) -> Task:
+        k_pair, k_stay, k_seed = jax.random.split(key, 3)
+        pair = jax.random.randint(k_pair, (n,), 0, self.n_pairs)
+        stays = jax.random.uniform(k_stay, (n,)) < state.stays[pair]
+        if self.on_pool:
+            return self.space.from_pool(k_seed, jnp.where(stays, state.start_row[pair], state.end_row[pair]))
+        context = jnp.where(stays[:, None], state.start[pair], state.end[pair])
+        return Task(context, random_seeds(k_seed, (n,)), jnp.full((n,), -1, jnp.int32))
+
+    def observe(self, state: PathState, key: Array, episodes: Episodes, critic: Critic) -> PathState:
+        k_start, k_target, k_row = jax.random.split(key, 3)
+        memory = self._remembered(state.memory, episodes)
+        start_row = self._starts(memory, k_start)
+        start = self.space.pool.context[start_row]
+        way = self._way(start, self.space.sample_target(k_target, self.n_pairs).context)
+        rate = self._rate(memory, way.reshape(-1, self.space.dim)).reshape(way.shape[:2])
+
+        farthest = jnp.max(jnp.where(rate >= self.delta, jnp.arange(self.n_points), 0), axis=1)  # 0: none
+        at_target = farthest == self.n_points - 1
+        end = jnp.take_along_axis(way, farthest[:, None, None], axis=1)[:, 0]
+        end_row = self._nearest_rows(end, k_row) if self.on_pool else jnp.full_like(start_row, -1)
+        mastery = jnp.clip((rate[:, -1] - self.delta) / jnp.maximum(1 - self.delta, 1e-6), 0.0, 1.0)
+        return PathState(start, start_row, end, end_row, jnp.where(at_target, self.stay * mastery, 0.0), memory)
+
+    def _starts(self, memory: Memory, key: Array) -> Array:
+        """Rows of the pool with learning potential, i32[q]."""
+        k_sample, k_draw = jax.random.split(key)
+        sample = jnp.arange(self.space.n_pool)
+        if self.n_starts < self.space.n_pool:
+            sample = jax.random.randint(k_sample, (self.n_starts,), 0, self.space.n_pool)
+        rate = self._rate(memory, self.space.pool.context[sample])
+        potential = rate * (1 - rate)
+        relative = potential / jnp.maximum(jnp.max(potential), 1e-12)
+        return sample[draw(k_draw, cumulative(self.b * relative), self.n_pairs)]
+
+    def _way(self, start: Array, target: Array) -> Array:
+        """Playable tasks on the way from each start to its target, f32[q, g, d]."""
+        part = jnp.linspace(0.0, 1.0, self.n_points)[:, None]
+        return self.space.project((1 - part) * start[:, None] + part * target[:, None])
+
+    def _remembered(self, memory: Memory, episodes: Episodes) -> Memory:
+        """With the episodes that ended in this iteration in place of the oldest."""
+        order = memory.next + jnp.cumsum(episodes.finished) - 1
+        row = jnp.where(episodes.finished, order % self.memory, self.memory)  # beyond the end: dropped
+        low, high = self.space.value_range
+        share = jnp.clip(jnp.nan_to_num((episodes.ret - low) / (high - low)), 0.0, 1.0)
+        return Memory(
+            memory.place.at[row].set(self._in_box(episodes.task.context), mode="drop"),
+            memory.success.at[row].set(episodes.success.astype(jnp.float32), mode="drop"),
+            memory.share.at[row].set(share, mode="drop"),
+            (memory.next + jnp.sum(episodes.finished, dtype=jnp.int32)) % self.memory,
+        )
+
+    def _rate(self, memory: Memory, context: Array) -> Array:
+        """p at each of n contexts, f32[n, d] -> f32[n]. Without a success so far, shares of the range of returns count:
+        where an environment knows no success, they always do.
+        """
+        outcome = jnp.where(jnp.any(memory.success > 0), memory.success, memory.share)
+        square = squared_distances(self._in_box(context), memory.place)
+        weight = jnp.exp(-0.5 * square / self.width**2)
+        # Plain sums, which are fused with the weights: on a GPU a product would first write all of them to memory.
+        return jnp.sum(weight * outcome, axis=1) / (jnp.sum(weight, axis=1) + self.doubt)
+
+    def _in_box(self, context: Array) -> Array:
+        span = self.space.high - self.space.low
+        return (context - self.space.low) / jnp.where(span > 0, span, 1.0)
+
+    def _nearest_rows(self, context: Array, key: Array) -> Array:
+        """Rows of the pool's nearest tasks, i32[n]; of several that are equally near, any."""
+        square = squared_distances(self._in_box(context), self._in_box(self.space.pool.context))
+        nearest = square <= jnp.min(square, axis=1, keepdims=True)
+        return jnp.argmax(jnp.where(nearest, jax.random.uniform(key, square.shape), -1.0), axis=1).astype(jnp.int32)
