@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE # the tests start some hundred processes, which
 
 .PHONY: demo test test-exact test-other test-slow test-browser test-kill test-kill-everywhere test-ray test-rllib versions notebooks stranger lint types bench soak docs dist pythons clean
 
-demo: $(READY)  ## compare four teachers on Point Mass Sparse; ends in a table, pictures and a page
+demo: $(READY)  ## compare four teachers in the maze; ends in a table, pictures, a page and a plain word
 	$(BIN)/python examples/demo.py
 
 # Compiling is most of the tests' time. Whatever asserts no bits is compiled with few passes; and all programs in one

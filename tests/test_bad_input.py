@@ -377,7 +377,7 @@ CALLS = [
     (lambda w: teacher(w, "plr", redraw_every=5), "plr remembers its tasks; a new pool is for iid"),
     (lambda w: teacher(w, "procurl-target", beta="3"), "beta = '3': expected a number"),
     (lambda w: teacher(w, "procurl-target", beta=True), "beta = True: expected a number"),
-    (lambda w: teacher(w, "procurl-target", beta=None), "beta = None: expected a value of type float"),
+    (lambda w: teacher(w, "procurl-target", b=None), "b = None: expected a value of type float"),
     (lambda w: teacher(w, "procurl-target", beta=1e39), r"beta = 1e\+39: expected a number of at most 1e\+30"),
     (lambda w: teacher(w, "procurl-target", n_targets=2.5), "n_targets = 2.5: expected a whole number"),
     (lambda w: teacher(w, "procurl-target", n_targets=10**6), "the space holds 400 targets: use at most 400"),

@@ -318,7 +318,7 @@ def test_saving_keeps_to_its_share(tmp_path, monkeypatch):
     folder = Pace(tmp_path, {}, save_share=0.02)
 
     class Seen:
-        status, saving_seconds, iterations, failures = "running", 0.0, 0, {}
+        status, saving_seconds, iterations, failures_of_results = "running", 0.0, 0, [[]]
 
         def saved(self, seconds):
             self.saving_seconds += seconds

@@ -163,6 +163,47 @@ def filled_and_drawn(teacher, state, key, n):
     return seen[0][1], rows
 
 
+class TestRelativeTemperature:
+    """Without beta, the exponent of the best task or pair of the moment is b."""
+
+    @pytest.mark.parametrize("pairing", ["pair", "max"])
+    def test_target_is_that_of_the_beta_which_makes_it_so(self, pairing):
+        space = small_space()
+        critic = random_critic(space)
+        z_pool, z_targets = (v * (1 - v) for v in (np.clip(x, 0, 1) for x in critic))
+        contexts = [np.asarray(t.context, np.float64) for t in (space.pool, space.targets)]
+        distances = np.linalg.norm(contexts[0][:, None] - contexts[1][None], axis=-1)
+        best = (z_pool[:, None] * z_targets * np.exp(-distances)).max()
+        expected = procurl_target_twin(*critic, *contexts, beta=7.0 / best, pairing=pairing, length_scale=1.0)
+        teacher = ProCuRLTarget(space, b=7.0, pairing=pairing)
+        state = watched(teacher, critic)
+        np.testing.assert_allclose(probabilities(teacher, state), expected, rtol=1e-3, atol=1e-9)
+        rows = np.asarray(drawn(teacher, state, jax.random.key(5)))
+        assert chi_square(rows, expected) > 1e-3
+
+    def test_unif_is_that_of_the_beta_which_makes_it_so(self):
+        space = small_space()
+        critic = random_critic(space)
+        z = np.clip(critic.pool, 0, 1) * (1 - np.clip(critic.pool, 0, 1))
+        a, b = ProCuRLUnif(space, b=7.0), ProCuRLUnif(space, beta=float(7.0 / z.max()))
+        np.testing.assert_allclose(
+            probabilities(a, watched(a, critic)), probabilities(b, watched(b, critic)), rtol=1e-4
+        )
+
+    def test_it_is_the_default_where_no_beta_is_given_and_no_preset_applies(self):
+        assert ProCuRLTarget(small_space()).beta is None and ProCuRLUnif(small_space()).b == 5.0
+        assert procurl.make_teacher("procurl-unif", small_space()).beta is None
+        assert procurl.make_teacher("procurl-unif", setting("point-mass-2g")).beta == 130.0
+        assert procurl.make_teacher("procurl-unif", setting("point-mass-2g"), beta=None).beta is None
+
+    @pytest.mark.parametrize("make", [ProCuRLTarget, ProCuRLUnif])
+    def test_with_nothing_to_learn_it_is_uniform(self, make):
+        teacher = make(small_space())
+        for value in (0.0, 1.0, np.nan):
+            state = watched(teacher, Fixed(np.full(40, value), np.full(N_TARGETS, value)))
+            np.testing.assert_allclose(probabilities(teacher, state), 1 / 40, rtol=1e-5)
+
+
 class TestInvariances:
     """The list of the specification, section 4.4."""
 

@@ -89,7 +89,7 @@ class ProCuRLPath(PoolTeacher):
         row = jax.random.randint(key, (self.n_pairs,), 0, self.space.n_pool)
         start = self.space.pool.context[row]
         nothing = jnp.zeros(self.memory)
-        memory = Memory(jnp.full((self.memory, self.space.dim), NOWHERE), nothing, nothing, jnp.int32(0))
+        memory = Memory(jnp.full((self.memory, self.space.dim), jnp.float32(NOWHERE)), nothing, nothing, jnp.int32(0))
         return PathState(start, row, start, row, jnp.zeros(self.n_pairs), memory)
 
     def propose(self, state: PathState, key: Array, n: int) -> Task:

@@ -7,6 +7,9 @@ and a target t:
 
     ProCuRL-Unif    P(c)    proportional to  exp(beta Z(c))
     ProCuRL-Target  P(t, c) proportional to  exp(beta Z(c) Z(t) K(c, t)),  and c is played
+
+The paper sets beta by hand for each of its settings. Where none is given, the temperature is relative to the best of
+the moment: the exponent is b s / max s for a score s, which needs no tuning to the scale of the values.
 """
 
 from __future__ import annotations
@@ -40,23 +43,32 @@ def learning_potential(value: Array, space: TaskSpace) -> Array:
     return v * (1 - v)
 
 
+def inverse_temperature(beta: float | None, b: float, best: Array) -> float | Array:
+    """beta, or what makes the exponent of the best score b; 0, which is uniform, if that score is 0."""
+    return jnp.where(best > 0, b / jnp.maximum(best, 1e-30), 0.0) if beta is None else beta
+
+
 @pytree
 @dataclass(frozen=True, eq=False)
 class ProCuRLUnif(PoolTeacher):
     """A softmax over the learning potential of each task in the pool."""
 
     redrawable: ClassVar[bool] = True  # a new pool costs it nothing: see `base.Redrawn`
-    beta: float = param(130.0, "inverse temperature of the softmax; 0 is uniform", at_least=0)
+    beta: float | None = param(
+        None, "inverse temperature of the softmax; 0: uniform; None: relative, see b", at_least=0
+    )
+    b: float = param(5.0, "without beta: the exponent of the best of the moment; 0 is uniform", at_least=0)
 
     def observe(self, state: PoolState, key: Array, episodes: Episodes, critic: Critic) -> PoolState:
-        return PoolState(self.beta * learning_potential(critic.value(self.space.pool), self.space))
+        potential = learning_potential(critic.value(self.space.pool), self.space)
+        return PoolState(inverse_temperature(self.beta, self.b, jnp.max(potential)) * potential)
 
 
 class TargetState(NamedTuple):
     """log_weights: of the tasks (pairing "max"), or an upper bound of beta Z_i Z_j K_ij over j (pairing "pair")."""
 
     log_weights: Array  # f32[n]
-    z_pool: Array  # f32[n]  learning potential of the tasks
+    z_pool: Array  # f32[n]  learning potential of the tasks; times the temperature, if that is relative
     z_targets: Array  # f32[m]  learning potential of the targets
     targets: Task  # m targets
     reach: Array  # f32[n]  max_j K_ij: how close the nearest target is
@@ -68,7 +80,10 @@ class ProCuRLTarget(PoolTeacher):
     """A softmax over pairs of a task and a target: both learnable now, and correlated."""
 
     redrawable: ClassVar[bool] = True  # a new pool costs it nothing: see `base.Redrawn`
-    beta: float = param(130.0, "inverse temperature of the softmax; 0 is uniform", at_least=0)
+    beta: float | None = param(
+        None, "inverse temperature of the softmax; 0: uniform; None: relative, see b", at_least=0
+    )
+    b: float = param(5.0, "without beta: the exponent of the best of the moment; 0 is uniform", at_least=0)
     pairing: Literal["pair", "max"] = param(
         "pair", "'pair': softmax over all pairs (paper); 'max': each task with its best target (release)", static=True
     )
@@ -111,12 +126,20 @@ class ProCuRLTarget(PoolTeacher):
         targets = self._targets(key) if self.resample_targets else state.targets
         z_pool = learning_potential(critic.value(self.space.pool), self.space)
         z_targets = learning_potential(critic.value(targets), self.space)
+        if self.beta is None or self.pairing == "max":
+            best = self._best(z_targets, targets)  # f32[n]  max_j Z_j K_ij
+        if self.beta is None:
+            z_pool = z_pool * inverse_temperature(None, self.b, jnp.max(z_pool * best))
         if self.pairing == "max":  # the score of a task: beta Z_i max_j Z_j K_ij
-            log_weights = self.beta * z_pool * self._best(z_targets, targets)
-            return TargetState(log_weights, z_pool, z_targets, targets, state.reach)
+            return TargetState(self._given_beta * z_pool * best, z_pool, z_targets, targets, state.reach)
         reach = self._reach(targets) if self.resample_targets else state.reach
-        bound = self.beta * z_pool * jnp.max(z_targets) * jnp.maximum(reach, 0.0)
+        bound = self._given_beta * z_pool * jnp.max(z_targets) * jnp.maximum(reach, 0.0)
         return TargetState(bound, z_pool, z_targets, targets, reach)
+
+    @property
+    def _given_beta(self) -> float:
+        """A relative temperature is already in `z_pool`."""
+        return 1.0 if self.beta is None else self.beta
 
     def propose(self, state: TargetState, key: Array, n: int) -> Task:
         if self.pairing == "max":
@@ -151,7 +174,9 @@ class ProCuRLTarget(PoolTeacher):
             k_task, k_target, k_accept = jax.random.split(jax.random.fold_in(key, round_), 3)
             i = draw(k_task, cdf, n)
             j = jax.random.randint(k_target, (n,), 0, state.z_targets.shape[0])
-            exponent = self.beta * state.z_pool[i] * state.z_targets[j] * self._pair_similarity(i, j, state.targets)
+            exponent = (
+                self._given_beta * state.z_pool[i] * state.z_targets[j] * self._pair_similarity(i, j, state.targets)
+            )
             accept = jnp.log(jax.random.uniform(k_accept, (n,))) < exponent - state.log_weights[i]
             place = jnp.where(accept, filled + jnp.cumsum(accept) - 1, n)  # n: outside, dropped
             return rows.at[place].set(i, mode="drop"), filled + jnp.sum(accept), round_ + 1
@@ -167,7 +192,7 @@ class ProCuRLTarget(PoolTeacher):
         would run both branches under `vmap`.)
         """
         m = state.z_targets.shape[0]
-        pool, scale = self.space.pool.context, self.beta * state.z_pool
+        pool, scale = self.space.pool.context, self._given_beta * state.z_pool
 
         def add(carry: tuple[Array, Array]) -> tuple[Array, Array]:
             j, total = carry

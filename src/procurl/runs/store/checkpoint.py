@@ -14,6 +14,7 @@ A checkpoint is written beside its place and renamed into it, so it is there as 
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import shutil
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from procurl.check import numbers
+from procurl.config import PPO, SAC, Config
 from procurl.errors import CheckpointError, ConfigError, NewerFormatError, RunFolderError
 from procurl.runs.store import disk, failure, manifest, result
 from procurl.runs.store.result import Result, steps_per_iteration
@@ -306,7 +308,7 @@ def _read(path: Path) -> Checkpoint:
     data = manifest.read_folder(path, CHECKPOINT)
     manifest.refuse_others(path, CHECKPOINT.files)
     try:
-        config, counters = dict(data["run.json"]["config"]), dict(data["run.json"]["log"])
+        config, counters = with_defaults(dict(data["run.json"]["config"])), dict(data["run.json"]["log"])
         if counters["iterations"] != int(path.name):
             raise ValueError(f"it is of iteration {counters['iterations']!r}")
         steps_per_iteration(config), int(config["steps"])
@@ -379,13 +381,37 @@ def only_writer(folder: Path) -> Iterator[None]:
         yield
 
 
-def differing(there: Any, here: Any, name: str = "") -> list[tuple[str, Any, Any]]:
-    """(dotted name, value there, value here) of everything that is not equal in two trees of plain data."""
+def with_defaults(description: dict[str, Any]) -> dict[str, Any]:
+    """What a run or a curriculum was made of, with defaults for options that the version that wrote it did not have."""
+    from procurl.teachers import TEACHERS
+
+    def completed(given: Any, cls: type | None) -> Any:
+        if not isinstance(given, dict) or cls is None:
+            return given
+        options = {f.name: f.default for f in dataclasses.fields(cls) if "help" in f.metadata}
+        return {**{k: list(v) if isinstance(v, tuple) else v for k, v in options.items()}, **given}
+
+    whole = dict(description)
+    if isinstance(teacher := whole.get("teacher"), dict):
+        classes = {cls.__name__: cls for cls in TEACHERS.values()}
+        whole["teacher"] = completed(teacher, classes.get(teacher.get("class", "")))
+    if isinstance(options := whole.get("config"), dict) and "ppo" in options:
+        students = {name: completed(options.get(name), cls) for name, cls in (("ppo", PPO), ("sac", SAC))}
+        whole["config"] = completed({**options, **students}, Config)
+    return whole
+
+
+def differing(there: Any, here: Any) -> list[tuple[str, Any, Any]]:
+    """(dotted name, value there, value here) of all that is not equal in two descriptions, the first from a file."""
+    return _differing(with_defaults(there) if isinstance(there, dict) else there, here)
+
+
+def _differing(there: Any, here: Any, name: str = "") -> list[tuple[str, Any, Any]]:
     if isinstance(there, dict) and isinstance(here, dict):
         names = list(dict.fromkeys([*there, *here]))
         if there.get("class") != here.get("class"):
             names = ["class"]  # the fields of another class say nothing
-        parts = [differing(there.get(k), here.get(k), f"{name}.{k}" if name else k) for k in names]
+        parts = [_differing(there.get(k), here.get(k), f"{name}.{k}" if name else k) for k in names]
         return [difference for part in parts for difference in part]
     return [] if there == here else [(name, there, here)]
 

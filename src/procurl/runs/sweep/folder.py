@@ -18,7 +18,7 @@ from procurl import __version__
 from procurl.check import numbers
 from procurl.errors import RunFolderError
 from procurl.runs.store import disk, manifest
-from procurl.runs.store.checkpoint import SWEEP, Resume, differing, listed, move_aside, only_writer
+from procurl.runs.store.checkpoint import SWEEP, Resume, differing, listed, move_aside, only_writer, with_defaults
 from procurl.runs.store.result import reserve
 
 FORMAT = ("procurl-sweep", 1)
@@ -52,7 +52,11 @@ def read_plan(folder: Path) -> dict[str, Any]:
         plan = disk.from_json(disk.read(folder / SWEEP, disk.MOST_TEXT))
         if plan["format"] != FORMAT[0]:
             raise ValueError(f"its format is {plan['format']!r}")
-        config, over, points = dict(plan["config"]), dict(plan["over"]), [str(name) for name in plan["points"]]
+        config, over, points = (
+            with_defaults(dict(plan["config"])),
+            dict(plan["over"]),
+            [str(name) for name in plan["points"]],
+        )
         if any(Path(name).name != name for name in points):
             raise ValueError("a point lies elsewhere")
     except (ValueError, KeyError, TypeError) as error:

@@ -69,13 +69,15 @@ def with_fields(fields: Mapping[str, Any], teacher: Teacher, config: Config) -> 
     return teacher, config
 
 
-def shapes_program(name: str, env: Env | HostEnv, teacher: Teacher, config: Config) -> bool:
+def shapes_program(name: str, points: list[Point], env: Env | HostEnv, teacher: Teacher, config: Config) -> bool:
     """Whether every value of this field takes a program of its own."""
     if isinstance(env, HostEnv):
         return True  # worker processes play, one point after the other
     field = _fields(teacher, config)[name]
-    is_float = field.type in ("float", float) and not field.metadata.get("static")
-    return not (is_float and name.startswith(("teacher.", "ppo.")))
+    kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
+    is_float = kind in ("float", "float | None") and not field.metadata.get("static")
+    is_number = all(point[name] is not None for point in points)
+    return not (is_float and is_number and name.startswith(("teacher.", "ppo.")))
 
 
 def name_of(point: Point) -> str:
