@@ -10,8 +10,8 @@
     python benchmarks/compare.py --name start --settings bipedal --record runs/procurl-target runs/iid --out ...
 
 Per setting it writes NAME-SETTING.json (hardware, versions, configs, mean return on held-out target tasks over training
-with its standard error, final return per seed, bootstrap 95 % intervals of ProCuRL-Target's lead) and NAME-SETTING.npz
-(what the curriculum pictures need; not kept in git).
+with its standard error, final return and early area per seed, bootstrap 95 % intervals of our lead) and
+NAME-SETTING.npz (what the curriculum pictures need; not kept in git).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import numpy as np
 
 import procurl
 from procurl import presets
-from procurl.bench.stats import bootstrap_difference, mean_and_error, with_error
-from procurl.cli.common import step_count
+from procurl.bench.stats import area_under_curve, bootstrap_difference, mean_and_error, with_error
+from procurl.cli.common import seed_range, step_count
 from procurl.runs.store.result import Result, load_result, steps_per_iteration
 
 SEEDS_DRAWN = 8  # whose contexts are kept for the curriculum pictures
@@ -38,10 +38,11 @@ def main() -> None:
     parser.add_argument("--name", nargs="+", default=["comparison"], help="prefix of the files; several with --draw")
     parser.add_argument("--settings", nargs="+", default=["point-mass-1t", "point-mass-2g", "maze-plane"])
     parser.add_argument(
-        "--teachers", nargs="+", default=[*presets.TEACHERS, "procurl-target:release"], help="NAME or NAME:VARIANT"
-    )
+        "--teachers", nargs="+", default=[*presets.TEACHERS, "procurl-target:release"],
+        help="NAME or NAME:VARIANT; @pool behind it holds a strategy that invents contexts to the pool",
+    )  # fmt: skip
     parser.add_argument("--student", choices=presets.VARIANTS, default="paper", help="whose network")
-    parser.add_argument("--seeds", type=int, help="default: the paper's number")
+    parser.add_argument("--seeds", type=seed_range, help="how many, or FIRST-LAST; default: the paper's number")
     parser.add_argument("--steps", type=step_count, help="default: the paper's number")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--runs", type=Path, help="keep the runs here: a strategy that was cut off goes on")
@@ -84,27 +85,29 @@ def compare(setting: str, args: argparse.Namespace) -> None:
     env, space = procurl.make(setting)
     config = procurl.preset(setting, args.student)
     paper = presets.named_setting(setting)
-    n_seeds, steps = args.seeds or paper.seeds, args.steps or paper.steps
-    summary = {"setting": setting, "student": args.student, "seeds": n_seeds}
+    seeds, steps = args.seeds or range(paper.seeds), args.steps or paper.steps
+    summary = {"setting": setting, "student": args.student, "seeds": len(seeds), "first_seed": seeds[0]}
     summary |= {"date": time.strftime("%Y-%m-%d"), "teachers": {}}
     arrays: dict[str, np.ndarray] = {}
     path = args.out / f"{args.name}-{setting}.json"
     if path.exists():
         earlier = json.loads(path.read_text())
-        if earlier["seeds"] != n_seeds or earlier["steps"][-1] < steps:
+        held = earlier["seeds"], earlier.get("first_seed", 0)
+        if held != (len(seeds), seeds[0]) or earlier["steps"][-1] < steps:
             raise SystemExit(
-                f"{path} holds {earlier['seeds']} seeds of {earlier['steps'][-1]} steps: choose another --name"
+                f"{path} holds {held[0]} seeds from {held[1]} of {earlier['steps'][-1]} steps: choose another --name"
             )
         summary["teachers"] = earlier["teachers"]
         with np.load(path.with_suffix(".npz"), allow_pickle=False) as kept:
             arrays = dict(kept)
     for name in args.teachers:
-        strategy, _, variant = name.partition(":")
-        teacher = procurl.make_teacher(strategy, space, variant=variant or "paper")
+        strategy, variant, on_pool = parts_of(name)
+        around = {"on_pool": True} if on_pool else {}
+        teacher = procurl.make_teacher(strategy, space, variant=variant or "paper", **around)
         began = time.perf_counter()
         folder = args.runs and args.runs / f"{args.name}-{setting}-{name.replace(':', '-')}"
         with ProgressLine(f"{setting} {name}") as progress:
-            result = procurl.train(env, teacher, config, seeds=n_seeds, steps=steps, out=folder, callback=progress)
+            result = procurl.train(env, teacher, config, seeds=seeds, steps=steps, out=folder, callback=progress)
         summary |= about(result)
         summary["teachers"][name] = row(result) | {"wall_seconds": round(time.perf_counter() - began, 1)}
         arrays |= {f"{name}/{k}": v for k, v in small_trace(result).items()}
@@ -115,6 +118,12 @@ def compare(setting: str, args: argparse.Namespace) -> None:
     print(table(summary), flush=True)
 
 
+def parts_of(name: str) -> tuple[str, str, bool]:
+    """NAME[:VARIANT][@pool] -> strategy, variant, whether it is held to the pool."""
+    strategy, _, variant = name.removesuffix("@pool").partition(":")
+    return strategy, variant, name.endswith("@pool")
+
+
 def merge(stem: str, folders: list[Path], out: Path) -> None:
     """One file out of several with other strategies in each.
 
@@ -123,7 +132,7 @@ def merge(stem: str, folders: list[Path], out: Path) -> None:
     parts = [json.loads((folder / f"{stem}.json").read_text()) for folder in folders]
     teachers, arrays = {}, {}
     for folder, part in zip(folders, parts, strict=True):
-        for key in ("setting", "student", "seeds", "steps", "space", "n_steps"):
+        for key in ("setting", "student", "seeds", "first_seed", "steps", "space", "n_steps"):
             if part.get(key) != parts[0].get(key):
                 raise SystemExit(f"{folder}: {key} = {part.get(key)}, but {folders[0]} has {parts[0].get(key)}")
         for name, r in part["teachers"].items():
@@ -171,6 +180,8 @@ def about(result: Result) -> dict:
 def row(result: Result) -> dict:
     mean, error = mean_and_error(result.ret)
     area, area_error = mean_and_error(result.ret.mean(axis=1))
+    first = result.steps <= (2_100_000 if result.config["setting"] == "minigrid" else 1_050_000)  # and a last iteration
+    early = area_under_curve(result.steps[first], result.ret[:, first])
     return {
         "teacher": result.config["teacher"],
         "mean": np.round(mean.astype(float), 4).tolist(),
@@ -178,6 +189,7 @@ def row(result: Result) -> dict:
         "final_per_seed": np.round(result.ret[:, -1].astype(float), 3).tolist(),
         "success": np.round(result.success.mean(axis=0).astype(float), 4).tolist(),
         "area": [round(float(area), 4), round(float(area_error), 4)],
+        "early_area_per_seed": np.round(early.astype(float), 4).tolist(),  # the first 1M steps; MiniG's first 2M
         "steps_per_second": round(result.timing["steps_per_second"]),
         "compile_seconds": result.timing["compile_seconds"],
     }
@@ -196,12 +208,14 @@ def line(row: dict) -> str:
 
 
 def ours(summary: dict) -> str:
-    """The ProCuRL-Target that goes with the student."""
+    """ProCuRL-Path where it took part, else the ProCuRL-Target that goes with the student."""
+    if "procurl-path" in summary["teachers"]:
+        return "procurl-path"
     return "procurl-target:release" if summary.get("student") == "release" else "procurl-target"
 
 
 def leads(summary: dict) -> dict[str, np.ndarray]:
-    """95 % interval of ProCuRL-Target's final return minus each other strategy's."""
+    """95 % interval of our strategy's final return minus each other one's."""
     final = {name: np.array(row["final_per_seed"]) for name, row in summary["teachers"].items()}
     best = final.pop(ours(summary), None)
     return {} if best is None else {name: bootstrap_difference(best, other) for name, other in final.items()}
@@ -256,8 +270,9 @@ def draw(names: list[str], settings: list[str], folder: Path, title: str, images
         summary = json.loads((folder / f"{name}-{setting}.json").read_text())
         print(table(summary))
         for teacher, r in summary["teachers"].items():
-            strategy, _, variant = teacher.partition(":")
+            strategy, variant, on_pool = parts_of(teacher)
             kind = TEACHERS[strategy].__name__
+            variant = " ".join(filter(None, [variant, "on the pool" if on_pool else ""]))
             colour, label = figures.COLOURS[kind], f"{figures.NAMES.get(kind, kind)} {variant}"
             mean, error = np.array(r["mean"]), np.array(r["standard_error"])
             steps = np.array(summary["steps"]) / 1e6
@@ -272,7 +287,8 @@ def draw(names: list[str], settings: list[str], folder: Path, title: str, images
         if traces.exists():
             with np.load(traces, allow_pickle=False) as arrays:
                 results = {t: restored(summary, dict(arrays), t) for t in summary["teachers"]}
-            compared = [results[t] for t in ("procurl-target", "currot", "iid", "target") if t in results]
+            shown = ("procurl-path", "procurl-target", "currot", "iid", "target")
+            compared = [results[t] for t in shown if t in results]
             pictures = figures.curriculum(setting, list(results.values()))
             if "distance" in pictures:  # of all of them, it would be too full
                 pictures["distance"] = figures.distance_to_target(compared)

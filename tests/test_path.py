@@ -13,7 +13,9 @@ import procurl
 from procurl.check.teacher import imagined_episodes
 from procurl.errors import ConfigError
 from procurl.programs import jit
+from procurl.runs.provenance import describe, rebuilt
 from procurl.targets import Point, Uniform
+from procurl.teachers.base import OnPool
 from procurl.teachers.path import ProCuRLPath
 from procurl.types import Task
 
@@ -73,14 +75,12 @@ def test_every_way_ends_where_brute_force_says():
     )
     played = random_episodes()
     state = after(teacher, begun(teacher, KEY), KEY, played)
-    _, k_target, _ = jax.random.split(KEY, 3)
+    _, k_target = jax.random.split(KEY)
     targets = np.asarray(teacher.space.sample_target(k_target, 128).context)
     far = []
-    for start, row, target, end, stays in zip(
-        *map(np.asarray, (state.start, state.start_row)), targets, *map(np.asarray, (state.end, state.stays)),
-        strict=True,
-    ):  # fmt: skip
-        np.testing.assert_array_equal(start, np.asarray(teacher.space.pool.context)[row])
+    pool = {tuple(context) for context in np.asarray(teacher.space.pool.context).tolist()}
+    for start, target, end, stays in zip(np.asarray(state.start), targets, *map(np.asarray, state[1:3]), strict=True):
+        assert tuple(start.tolist()) in pool
         points = [(1 - k / 6) * start + k / 6 * target for k in range(7)]
         rates = [rate(point, played.task.context, np.asarray(played.success), teacher) for point in points]
         if min(abs(r - teacher.delta) for r in rates) < 1e-4:
@@ -103,9 +103,15 @@ def test_starts_are_drawn_by_their_potential_relative_to_the_best():
     )
     z = p * (1 - p)
     expected = np.exp(teacher.b * z / z.max())
-    counts = np.bincount(np.asarray(state.start_row), minlength=6)
+    counts = np.bincount(rows_of(state.start, teacher.space), minlength=6)
     assert stats.chisquare(counts, 20_000 * expected / expected.sum()).pvalue > 1e-4
     assert counts.max() > 3 * counts.min()
+
+
+def rows_of(context, space):
+    """The rows of the pool in which these contexts are."""
+    pool = {tuple(context): row for row, context in enumerate(np.asarray(space.pool.context).tolist())}
+    return np.array([pool[tuple(context)] for context in np.asarray(context).tolist()])
 
 
 def in_units(teacher, scale, shift):
@@ -128,7 +134,7 @@ def test_units_of_the_context_change_nothing(scale, shift):
     moved = played._replace(task=played.task._replace(context=played.task.context * scale + shift))
     there = after(other, begun(other, KEY), KEY, moved)
     exact = scale in (8.0, 0.25) and shift == 0
-    np.testing.assert_array_equal(here.start_row, there.start_row)
+    np.testing.assert_array_equal(rows_of(here.start, teacher.space), rows_of(there.start, other.space))
     ends = np.asarray(here.end) * scale + shift
     if exact:
         np.testing.assert_array_equal(ends, there.end)
@@ -173,7 +179,7 @@ def test_without_any_success_tasks_are_uniform_and_stay_at_home():
     context = np.random.default_rng(1).uniform(0, 3, (N, 2))
     state = after(teacher, begun(teacher, KEY), KEY, episodes(context, np.zeros(N, bool)))
     np.testing.assert_array_equal(state.end, state.start)
-    counts = np.bincount(np.asarray(state.start_row), minlength=teacher.space.n_pool)
+    counts = np.bincount(rows_of(state.start, teacher.space), minlength=teacher.space.n_pool)
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
@@ -198,28 +204,56 @@ def test_the_oldest_episodes_make_room():
     np.testing.assert_allclose(seen, [0.2] * 2 + [0.3] * 4 + [0.4] * 4, atol=1e-6)
 
 
-def test_on_the_pool_rows_are_the_nearest_tasks():
-    teacher = path(on_pool=True, width=0.1)
+def test_on_the_pool_the_nearest_task_is_played():
+    teacher = procurl.make_teacher("procurl-path", small_space(), on_pool=True, width=0.1, n_pairs=128)
     state = after(teacher, begun(teacher, KEY), KEY, random_episodes())
     pool = np.asarray(teacher.space.pool.context)
-    for end, row in zip(np.asarray(state.end), np.asarray(state.end_row), strict=True):
-        distances = np.linalg.norm(pool - end, axis=1)
-        assert distances[row] <= distances.min() + 1e-6
-    proposed = teacher.propose(state, KEY, 100)
+    k_propose, _, _ = jax.random.split(KEY, 3)
+    invented = np.asarray(teacher.teacher.propose(state, k_propose, 200).context)
+    proposed = teacher.propose(state, KEY, 200)
     np.testing.assert_array_equal(proposed.context, pool[np.asarray(proposed.row)])
+    distances = np.linalg.norm(pool[:, None] - invented, axis=-1)  # f[n, 200]
+    np.testing.assert_allclose(distances[np.asarray(proposed.row), np.arange(200)], distances.min(axis=0), atol=1e-6)
 
 
-def test_on_minigrid_the_same_layouts_or_new_ones():
+def test_on_the_pool_a_bad_context_stays_bad():
+    teacher = procurl.make_teacher("procurl-path", small_space(), on_pool=True, n_pairs=4)
+    state = begun(teacher, KEY)
+    broken = teacher.propose(state._replace(end=state.end * np.nan), KEY, 20)
+    assert (np.asarray(broken.row) == -1).all() and np.isnan(np.asarray(broken.context)).all()
+
+
+@pytest.mark.parametrize("name", ["currot", "procurl-path"])
+def test_on_minigrid_the_same_layouts_or_new_ones(name):
     _, space = procurl.make("minigrid")
-    played = episodes(np.asarray(space.pool.context)[:N], np.arange(N) % 2 == 0)
+    layouts = {*np.asarray(space.pool.seed).tolist()}
     for on_pool in (False, True):
-        teacher = path(space, on_pool=on_pool)
-        proposed = teacher.propose(after(teacher, begun(teacher, KEY), KEY, played), KEY, 300)
+        teacher = procurl.make_teacher(name, space, on_pool=on_pool)
+        proposed = teacher.propose(begun(teacher, KEY), KEY, 300)
         np.testing.assert_array_equal(space.project(proposed.context), proposed.context)
-        layouts = {*np.asarray(space.pool.seed).tolist()}
         assert ({*np.asarray(proposed.seed).tolist()} <= layouts) is on_pool
         if on_pool:  # of a family, any layout
             assert len(np.unique(np.asarray(proposed.row))) > 30
+
+
+def test_on_the_pool_is_for_strategies_that_leave_it():
+    for name in procurl.TEACHERS:
+        if name in ("target", "procurl-path", "currot", "gradient"):
+            assert procurl.make_teacher(name, small_space(), on_pool=True).space.n_pool == 40
+        else:
+            with pytest.raises(ConfigError, match=f"{name} plays tasks of the pool anyway"):
+                procurl.make_teacher(name, small_space(), on_pool=True)
+    with pytest.raises(ConfigError, match="on_pool = 'yes'"):
+        procurl.make_teacher("currot", small_space(), on_pool="yes")
+
+
+def test_a_teacher_on_the_pool_is_made_again_from_its_description():
+    env, space = procurl.make("point-mass-1t")
+    teacher = procurl.make_teacher("procurl-path", space, on_pool=True)
+    description = describe(env, teacher, procurl.Config(), (0,), 5120)
+    assert description["teacher"]["class"] == "ProCuRLPath" and description["teacher"]["on_pool"] is True
+    _, again, _ = rebuilt(description)
+    assert isinstance(again, OnPool) and again.teacher.b == teacher.teacher.b
 
 
 @pytest.mark.parametrize(("n_pool", "identical"), [(1, True), (2, False)])

@@ -17,12 +17,16 @@ from procurl.errors import ConfigError, unknown_name
 def option_tables(setting: str, teacher: str) -> dict[str, list[type]]:
     """The documented dataclasses whose fields --set can change."""
     from procurl.envs import SETTINGS
-    from procurl.teachers import REDRAWABLE, TEACHERS
-    from procurl.teachers.base import Redrawn
+    from procurl.teachers import INVENTORS, REDRAWABLE, TEACHERS
+    from procurl.teachers.base import OnPool, Redrawn
 
     student = type(presets.named_setting(setting).config.student)
     return {
-        "teacher": [TEACHERS[teacher], *([Redrawn] if teacher in REDRAWABLE else [])],
+        "teacher": [
+            TEACHERS[teacher],
+            *([Redrawn] if teacher in REDRAWABLE else []),
+            *([OnPool] if teacher in INVENTORS else []),
+        ],
         "env": [SETTINGS[setting][0]],
         section_of(student): [student],
         "run": [Config],
@@ -123,8 +127,8 @@ def configured(config: Config, options: dict[str, dict[str, Any]]) -> Config:
 def train_options() -> str:
     """Every option of --set with its help: the documented fields themselves."""
     from procurl.envs import SETTINGS
-    from procurl.teachers import REDRAWABLE, TEACHERS
-    from procurl.teachers.base import Redrawn
+    from procurl.teachers import INVENTORS, REDRAWABLE, TEACHERS
+    from procurl.teachers.base import OnPool, Redrawn
 
     lines = ["options for --set (a section may be left out where the name is unique):"]
     sections: list[tuple[str, str, type]] = [
@@ -132,6 +136,7 @@ def train_options() -> str:
     ]  # fmt: skip
     sections += [("teacher", f"--teacher {name}", cls) for name, cls in TEACHERS.items()]
     sections += [("teacher", f"--teacher {', '.join(REDRAWABLE)}", Redrawn)]
+    sections += [("teacher", f"--teacher {', '.join(INVENTORS)}", OnPool)]
     sections += [("env", cls.__name__, cls) for cls in dict.fromkeys(cls for cls, _ in SETTINGS.values())]
     for section, title, cls in sections:
         fields = documented(cls)

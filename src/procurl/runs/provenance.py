@@ -73,7 +73,7 @@ def rebuilt(description: dict[str, Any]) -> tuple[Env | HostEnv, Teacher, Config
 def _rebuilt(description: dict[str, Any]) -> tuple[Env | HostEnv, Teacher, Config]:
     from procurl.envs import make
     from procurl.teachers import TEACHERS
-    from procurl.teachers.base import redrawn
+    from procurl.teachers.base import wrapped
 
     classes = {cls.__name__: cls for cls in TEACHERS.values()}
     if not description["setting"] or description["teacher"]["class"] not in classes:
@@ -85,8 +85,8 @@ def _rebuilt(description: dict[str, Any]) -> tuple[Env | HostEnv, Teacher, Confi
     teacher_class = classes[description["teacher"]["class"]]
     functions = {f.name for f in dataclasses.fields(teacher_class) if "help" not in f.metadata}
     fields = {k: v for k, v in _without_class(description["teacher"]).items() if k not in functions}
-    redraw_every = fields.pop("redraw_every", None)
-    teacher = redrawn(teacher_class(space, **fields), redraw_every)
+    around = {name: fields.pop(name) for name in ("redraw_every", "on_pool") if name in fields}
+    teacher = wrapped(teacher_class(space, **fields), **around)
     config = _config(description["config"])
     again = describe(env, teacher, config, tuple(description["seeds"]), description["steps"])
     if again != description:
@@ -140,11 +140,13 @@ def _fields(thing: Any) -> dict[str, Any]:
 
 
 def _teacher_fields(teacher: Any) -> dict[str, Any]:
-    """A teacher's fields. One that redraws its pool is described as the strategy inside, with one more field."""
-    from procurl.teachers.base import Redrawn
+    """A teacher's fields. One around another is described as the strategy inside, with one more field."""
+    from procurl.teachers.base import OnPool, Redrawn
 
     if isinstance(teacher, Redrawn):
         return {**_fields(teacher.teacher), "redraw_every": teacher.redraw_every}
+    if isinstance(teacher, OnPool):
+        return {**_fields(teacher.teacher), "on_pool": True}
     return _fields(teacher)
 
 

@@ -8,12 +8,13 @@ from typing import Any
 from procurl.check.fields import checked_fields
 from procurl.errors import ConfigError, unknown_name
 from procurl.presets import STRATEGIES, teacher_preset
-from procurl.teachers.base import redrawn
+from procurl.teachers.base import wrapped
 from procurl.types import TaskSpace, Teacher
 
 TEACHERS: dict[str, type] = {name: resolve_name(f"procurl.teachers.{where}") for name, (where, _) in STRATEGIES.items()}
 globals().update({cls.__name__: cls for cls in TEACHERS.values()})  # so that `from procurl.teachers import IID` works
 REDRAWABLE = [name for name, cls in TEACHERS.items() if getattr(cls, "redrawable", False)]
+INVENTORS = [name for name, cls in TEACHERS.items() if getattr(cls, "invents", False)]
 
 
 def make_teacher(
@@ -21,18 +22,23 @@ def make_teacher(
 ) -> Teacher:
     """A strategy with the hyper-parameters of a setting (by default the space's own), some of them overridden.
 
-    `redraw_every=N`, for strategies over a pool, draws a new pool every N environment steps.
+    `redraw_every=N`, for strategies over a pool, draws a new pool every N environment steps; `on_pool=True`, for
+    strategies that invent contexts, plays the pool's nearest task instead.
     """
     if name not in TEACHERS:
         raise unknown_name("teacher", name, TEACHERS)
     if not isinstance(space, TaskSpace):
         raise ConfigError(f"space = {space!r}: expected a task space, of procurl.make(NAME) or procurl.task_space(...)")
     fields = {**teacher_preset(name, setting or space.name or None, variant), **overrides}
-    redraw_every = fields.pop("redraw_every", None)
-    checked_fields(TEACHERS[name], {k: v for k, v in overrides.items() if k != "redraw_every"})
+    redraw_every, on_pool = fields.pop("redraw_every", None), fields.pop("on_pool", False)
+    checked_fields(TEACHERS[name], {k: v for k, v in overrides.items() if k not in ("redraw_every", "on_pool")})
     teacher: Teacher = TEACHERS[name](space, **fields)
     if redraw_every is not None and name not in REDRAWABLE:
         raise ConfigError(
             f"redraw_every = {redraw_every}: {name} remembers its tasks; a new pool is for {', '.join(REDRAWABLE)}"
         )
-    return redrawn(teacher, redraw_every)
+    if not isinstance(on_pool, bool):
+        raise ConfigError(f"on_pool = {on_pool!r}: expected True or False")
+    if on_pool and name not in INVENTORS:
+        raise ConfigError(f"on_pool: {name} plays tasks of the pool anyway; it is for {', '.join(INVENTORS)}")
+    return wrapped(teacher, redraw_every, on_pool)

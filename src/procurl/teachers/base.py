@@ -2,7 +2,8 @@
 
 A strategy that overrides nothing is IID. ProCuRL and SPDL change the weights in `observe`; strategies with
 a state of their own (PLR, CURROT, GRADIENT) implement the three methods of `procurl.types.Teacher` directly.
-`Redrawn` gives such a strategy a new pool from time to time.
+`Redrawn` gives a strategy over the pool a new one from time to time; `OnPool` holds a strategy that invents contexts to
+the tasks of the pool.
 """
 
 from __future__ import annotations
@@ -100,9 +101,55 @@ class Redrawn:
         return replace(self.teacher, space=replace(self.space, pool=pool))
 
 
-def redrawn(teacher: Any, every: int | None) -> Any:
-    """The strategy itself, or with a new pool every so many steps."""
-    return teacher if every is None else Redrawn(teacher, every)
+@pytree
+@dataclass(frozen=True, eq=False)
+class OnPool:
+    """A strategy that invents contexts, held to a fixed list of tasks: the pool's nearest one is played instead.
+
+    Distances are in shares of the box; of several that are equally near (layouts of one family), any. Every proposal is
+    compared with the whole pool: for lists of levels, not for pools of a hundred thousand.
+    """
+
+    teacher: Any
+    on_pool: bool = param(True, "play the pool's nearest task instead of a new one", static=True)
+
+    def __post_init__(self) -> None:
+        check_fields(f"{type(self.teacher).__name__}: ", self, is_pytree=True)
+
+    @property
+    def space(self) -> TaskSpace:
+        return self.teacher.space
+
+    def init(self, key: Array) -> Any:
+        return self.teacher.init(key)
+
+    def propose(self, state: Any, key: Array, n: int) -> Task:
+        k_propose, k_row, k_seed = jax.random.split(key, 3)
+        context = self.teacher.propose(state, k_propose, n).context
+        keys = jax.random.split(k_row, n)
+        rows = jax.lax.map(lambda args: self._nearest_row(*args), (context, keys), batch_size=min(n, 64))
+        return self.space.from_pool(k_seed, jnp.where(jnp.all(jnp.isfinite(context), axis=1), rows, -1))
+
+    def observe(self, state: Any, key: Array, episodes: Episodes, critic: Critic) -> Any:
+        return self.teacher.observe(state, key, episodes, critic)
+
+    def _nearest_row(self, context: Array, key: Array) -> Array:
+        gap = in_box(self.space, self.space.pool.context) - in_box(self.space, context)
+        square = jnp.sum(gap**2, axis=1)
+        return jnp.argmax(jnp.where(square <= jnp.min(square), jax.random.uniform(key, square.shape), -1.0))
+
+
+def in_box(space: TaskSpace, context: Array) -> Array:
+    """Contexts as shares of the box, f32[..., d]."""
+    span = space.high - space.low
+    return (context - space.low) / jnp.where(span > 0, span, 1.0)
+
+
+def wrapped(teacher: Any, redraw_every: int | None = None, on_pool: bool = False) -> Any:
+    """The strategy itself, or with a new pool every so many steps, or held to its pool."""
+    if redraw_every is not None:
+        return Redrawn(teacher, redraw_every)
+    return OnPool(teacher) if on_pool else teacher
 
 
 def once_if(due: Array, update: Callable[[State], State], state: State) -> State:

@@ -10,7 +10,7 @@ estimated from the returns of finished episodes; the critic is not asked.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,7 @@ class CurrotState(NamedTuple):
 class CURROT:
     """Particles on their way to the target distribution; they move once enough episodes have ended."""
 
+    invents: ClassVar[bool] = True  # contexts that are not in the pool: see `base.OnPool`
     space: TaskSpace
     v_lb: float = param(0.6, "delta: the return that the student must be able to reach, in units of return")
     epsilon: float = param(0.05, "trust region: a particle moves at most sqrt(epsilon), in context units")

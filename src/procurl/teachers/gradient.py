@@ -8,7 +8,7 @@ distance, and move every particle of S in a straight line to its partner in T.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +44,7 @@ class GRADIENT:
     The assignment is made once, for all stages: along a geodesic it stays optimal.
     """
 
+    invents: ClassVar[bool] = True  # contexts that are not in the pool: see `base.OnPool`
     space: TaskSpace
     n_stages: int = param(
         10,

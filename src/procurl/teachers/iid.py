@@ -25,6 +25,8 @@ class IID(PoolTeacher):
 class Target(PoolTeacher):
     """A fresh draw from the target distribution for every episode."""
 
+    invents: ClassVar[bool] = True  # contexts that are not in the pool: see `base.OnPool`
+
     def init(self, key: Array) -> tuple[()]:
         return ()
 

@@ -23,7 +23,7 @@ be tuned to the scale of the values; docs/research.md says what was tried on the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ from jax import Array
 from procurl.check.fields import param
 from procurl.errors import ConfigError
 from procurl.programs import pytree
-from procurl.teachers.base import PoolTeacher, cumulative, draw
+from procurl.teachers.base import PoolTeacher, cumulative, draw, in_box
 from procurl.teachers.transport import squared_distances
 from procurl.types import Critic, Episodes, Task, random_seeds
 
@@ -50,9 +50,7 @@ class PathState(NamedTuple):
     """q ways."""
 
     start: Array  # f32[q, d]
-    start_row: Array  # i32[q]  in the pool
     end: Array  # f32[q, d]  the farthest point that can be done
-    end_row: Array  # i32[q]  of the pool's nearest task; not used unless `on_pool`
     stays: Array  # f32[q]  probability that a proposal is the start
     memory: Memory
 
@@ -65,6 +63,7 @@ NOWHERE = 1e6  # shares of the box: a place without weight
 class ProCuRLPath(PoolTeacher):
     """The farthest points that the student can do on the ways from learnable tasks to targets."""
 
+    invents: ClassVar[bool] = True  # contexts that are not in the pool: see `base.OnPool`
     b: float = param(8.0, "how much the starts prefer learning potential; relative to the best task", at_least=0)
     delta: float = param(0.5, "success rate with which a point on the way counts as done", at_least=0, at_most=1)
     width: float = param(0.05, "how far an episode tells about its neighbours; in shares of the box")
@@ -72,7 +71,6 @@ class ProCuRLPath(PoolTeacher):
     stay: float = param(
         0.5, "share of the proposals that stay at the start once the target is mastered", at_least=0, at_most=1
     )
-    on_pool: bool = param(False, "play the pool's nearest task instead of a new one", static=True)
     n_pairs: int = param(256, "pairs of start and target", static=True, at_least=1)
     n_points: int = param(9, "points on a way, both ends included", static=True, at_least=2)
     n_starts: int = param(1024, "tasks of the pool that are considered as starts, at most", static=True, at_least=1)
@@ -90,31 +88,27 @@ class ProCuRLPath(PoolTeacher):
         start = self.space.pool.context[row]
         nothing = jnp.zeros(self.memory)
         memory = Memory(jnp.full((self.memory, self.space.dim), jnp.float32(NOWHERE)), nothing, nothing, jnp.int32(0))
-        return PathState(start, row, start, row, jnp.zeros(self.n_pairs), memory)
+        return PathState(start, start, jnp.zeros(self.n_pairs), memory)
 
     def propose(self, state: PathState, key: Array, n: int) -> Task:
         k_pair, k_stay, k_seed = jax.random.split(key, 3)
         pair = jax.random.randint(k_pair, (n,), 0, self.n_pairs)
         stays = jax.random.uniform(k_stay, (n,)) < state.stays[pair]
-        if self.on_pool:
-            return self.space.from_pool(k_seed, jnp.where(stays, state.start_row[pair], state.end_row[pair]))
         context = jnp.where(stays[:, None], state.start[pair], state.end[pair])
         return Task(context, random_seeds(k_seed, (n,)), jnp.full((n,), -1, jnp.int32))
 
     def observe(self, state: PathState, key: Array, episodes: Episodes, critic: Critic) -> PathState:
-        k_start, k_target, k_row = jax.random.split(key, 3)
+        k_start, k_target = jax.random.split(key)
         memory = self._remembered(state.memory, episodes)
-        start_row = self._starts(memory, k_start)
-        start = self.space.pool.context[start_row]
+        start = self.space.pool.context[self._starts(memory, k_start)]
         way = self._way(start, self.space.sample_target(k_target, self.n_pairs).context)
         rate = self._rate(memory, way.reshape(-1, self.space.dim)).reshape(way.shape[:2])
 
         farthest = jnp.max(jnp.where(rate >= self.delta, jnp.arange(self.n_points), 0), axis=1)  # 0: none
         at_target = farthest == self.n_points - 1
         end = jnp.take_along_axis(way, farthest[:, None, None], axis=1)[:, 0]
-        end_row = self._nearest_rows(end, k_row) if self.on_pool else jnp.full_like(start_row, -1)
         mastery = jnp.clip((rate[:, -1] - self.delta) / jnp.maximum(1 - self.delta, 1e-6), 0.0, 1.0)
-        return PathState(start, start_row, end, end_row, jnp.where(at_target, self.stay * mastery, 0.0), memory)
+        return PathState(start, end, jnp.where(at_target, self.stay * mastery, 0.0), memory)
 
     def _starts(self, memory: Memory, key: Array) -> Array:
         """Rows of the pool with learning potential, i32[q]."""
@@ -139,7 +133,7 @@ class ProCuRLPath(PoolTeacher):
         low, high = self.space.value_range
         share = jnp.clip(jnp.nan_to_num((episodes.ret - low) / (high - low)), 0.0, 1.0)
         return Memory(
-            memory.place.at[row].set(self._in_box(episodes.task.context), mode="drop"),
+            memory.place.at[row].set(in_box(self.space, episodes.task.context), mode="drop"),
             memory.success.at[row].set(episodes.success.astype(jnp.float32), mode="drop"),
             memory.share.at[row].set(share, mode="drop"),
             (memory.next + jnp.sum(episodes.finished, dtype=jnp.int32)) % self.memory,
@@ -150,17 +144,7 @@ class ProCuRLPath(PoolTeacher):
         where an environment knows no success, they always do.
         """
         outcome = jnp.where(jnp.any(memory.success > 0), memory.success, memory.share)
-        square = squared_distances(self._in_box(context), memory.place)
+        square = squared_distances(in_box(self.space, context), memory.place)
         weight = jnp.exp(-0.5 * square / self.width**2)
         # Plain sums, which are fused with the weights: on a GPU a product would first write all of them to memory.
         return jnp.sum(weight * outcome, axis=1) / (jnp.sum(weight, axis=1) + self.doubt)
-
-    def _in_box(self, context: Array) -> Array:
-        span = self.space.high - self.space.low
-        return (context - self.space.low) / jnp.where(span > 0, span, 1.0)
-
-    def _nearest_rows(self, context: Array, key: Array) -> Array:
-        """Rows of the pool's nearest tasks, i32[n]; of several that are equally near, any."""
-        square = squared_distances(self._in_box(context), self._in_box(self.space.pool.context))
-        nearest = square <= jnp.min(square, axis=1, keepdims=True)
-        return jnp.argmax(jnp.where(nearest, jax.random.uniform(key, square.shape), -1.0), axis=1).astype(jnp.int32)

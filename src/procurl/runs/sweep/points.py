@@ -97,7 +97,7 @@ def _in_name(value: Any) -> str:
 def _fields(teacher: Teacher, config: Config) -> dict[str, dataclasses.Field[Any]]:
     """All that can be swept over, by dotted name."""
     rows: dict[str, dataclasses.Field[Any]] = {}
-    while dataclasses.is_dataclass(teacher):  # a `Redrawn` teacher holds another one
+    while dataclasses.is_dataclass(teacher):  # a `Redrawn` or `OnPool` teacher holds another one
         rows |= {f"teacher.{f.name}": f for f in dataclasses.fields(teacher) if f.name not in ("space", "teacher")}
         teacher = getattr(teacher, "teacher", None)  # type: ignore[assignment]
     section = "sac" if isinstance(config.student, SAC) else "ppo"
