@@ -1,41 +1,66 @@
 """Optimal transport between two clouds of equally heavy points, for the teachers that move tasks about.
 
-With as many points on either side an optimal plan is an assignment, and SciPy finds it exactly. SciPy's method
-(shortest augmenting paths) is slow when many rows want the same column, as they do when a cloud is still far from
-its target; it is fast when the columns come with sensible prices. `prices` finds such prices with a few rounds of
-Sinkhorn's algorithm: they change how long the search takes, and never what it finds.
+With as many points on either side an optimal plan is an assignment. On a CPU, SciPy finds it exactly; elsewhere
+`matching.py` does, without leaving the device. Both take long when many rows want the same column, as they do when a
+cloud is still far from its target, and are fast when the columns come with sensible prices. `prices` finds such prices
+with some rounds of Sinkhorn's algorithm: they change how long the search takes, and never what it finds.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.experimental.buffer_callback import buffer_callback
 from scipy.optimize import linear_sum_assignment
 
 from procurl.errors import ConfigError
-from procurl.teachers.hostcall import call_on_host
+from procurl.teachers.matching import match
 from procurl.types import TaskSpace
 
 NARROWEST, WIDEST = 1e-6, 1e15  # of the widest dimension of a space in which distances are measured
-ROUNDS, COOLING = 24, 0.65  # of Sinkhorn's algorithm: more would take longer than they save
+# Of Sinkhorn's algorithm: more rounds would take longer than they save. A GPU plays them faster than it searches.
+ROUNDS, COOLING = 24, 0.65
+ROUNDS_ELSEWHERE, COOLING_ELSEWHERE = 150, 0.91
 
 
 def assign(cost: Array) -> Array:
     """The column of each row at minimum total cost, f32[..., n, m] -> i32[..., n], n <= m, no column twice.
 
     NaN and infinity mark pairs that are to be avoided; where that is impossible, as few as possible are used.
-    All problems of a batch (seeds, under `vmap`) go to SciPy in one call.
     """
     n, m = cost.shape[-2:]
     if n > m:
         raise ValueError(f"assign: {n} rows and only {m} columns: expected at least one column for each row")
+    return jax.lax.platform_dependent(cost, cpu=_assign_on_host, default=assign_on_device)
+
+
+def assign_on_device(cost: Array) -> Array:
+    """The same by `matching.match`; for a GPU."""
+    guess = prices(cost, ROUNDS_ELSEWHERE, COOLING_ELSEWHERE)
+    problems = cost.reshape(-1, *cost.shape[-2:]), guess.reshape(-1, guess.shape[-1])
+    return jax.vmap(match)(*problems).reshape(cost.shape[:-1])
+
+
+def _assign_on_host(cost: Array) -> Array:
+    """The same by SciPy; for a CPU. All problems of a batch (seeds, under `vmap`) go there in one call.
+
+    `jax.pure_callback` copies its operands back to the device before Python sees them, on the very threads that wait
+    for the callback: with a megabyte on each of two devices and two cores it never returns (jax-ml/jax#24255).
+    `buffer_callback` hands out the buffers as they are, but on a CPU only.
+    """
+
+    def fill(context: Any, out: Any, *buffers: Any) -> None:
+        np.asarray(out)[...] = _assign_all(*(np.asarray(buffer) for buffer in buffers))
+
     shape = jax.ShapeDtypeStruct(cost.shape[:-1], jnp.int32)
-    return call_on_host(_assign_all, shape, cost, prices(cost))
+    guess = prices(cost, ROUNDS, COOLING, only_contested=True)
+    return buffer_callback(fill, shape, vmap_method="broadcast_all")(cost, guess)
 
 
 def squared_distances(a: Array, b: Array) -> Array:
@@ -61,7 +86,7 @@ def require_distances(owner: str, space: TaskSpace) -> None:
         )
 
 
-def prices(cost: Array) -> Array:
+def prices(cost: Array, rounds: int = ROUNDS, cooling: float = COOLING, only_contested: bool = False) -> Array:
     """Approximate prices of the columns, f32[..., m]: the potentials of the entropic problem as it cools.
 
     Every row divides itself among the columns, cheap ones first (T is the temperature); then the columns that too
@@ -69,7 +94,8 @@ def prices(cost: Array) -> Array:
 
         P_ij = softmax_j((g_j - cost_ij) / T),    g_j <- g_j - T log sum_i P_ij
 
-    One more row of no cost, as heavy as there are columns to spare, takes what stays free.
+    One more row of no cost, as heavy as there are columns to spare, takes what stays free. With `only_contested` all
+    prices stay 0 where few rows have a choice to make: SciPy needs no help there.
     """
     n, m = cost.shape[-2:]
     finite = jnp.isfinite(cost)
@@ -83,7 +109,7 @@ def prices(cost: Array) -> Array:
 
     def play(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         t, g = carry
-        temperature = (spread * COOLING**t)[..., None]
+        temperature = (spread * cooling**t)[..., None]
         logits = (g[..., None, :] - centred) / temperature[..., None]
         wish = jnp.exp(logits - jnp.max(logits, -1, keepdims=True))  # f32[..., n, m]
         per_row = 1.0 / jnp.sum(wish, -1)
@@ -92,10 +118,10 @@ def prices(cost: Array) -> Array:
         return t + 1, jnp.where(usable, g - temperature * jnp.log(jnp.maximum(wanted, 1e-30)), 0.0)
 
     choosy = jnp.max(cost, -1) != jnp.min(cost, -1)  # bool[..., n]
-    contested = jnp.sum(choosy, -1) > n // 2  # if few have a choice to make, SciPy needs no help
+    contested = jnp.sum(choosy, -1) > (n // 2 if only_contested else 0)
 
     def warm(carry: tuple[Array, Array]) -> Array:
-        return (carry[0] < ROUNDS) & jnp.any(contested)
+        return (carry[0] < rounds) & jnp.any(contested)
 
     _, g = jax.lax.while_loop(warm, play, (jnp.int32(0), jnp.zeros((*cost.shape[:-2], m))))
     return jnp.where(jnp.isfinite(g), g, 0.0)
