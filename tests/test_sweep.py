@@ -52,17 +52,15 @@ def test_points_of_the_teacher_are_what_train_gives():
 
 
 @pytest.mark.exact
-def test_points_of_ppo_are_what_train_gives_up_to_rounding(whole):
+def test_points_of_ppo_are_what_train_gives_up_to_rounding():
     """One update: after many, rounding has grown as it does between two processors."""
-    for lr in BOTH["ppo.lr"]:
-        config = dataclasses.replace(SMALL, ppo=dataclasses.replace(SMALL.ppo, lr=lr))
-        swept_once = swept(steps=256)[{"teacher.beta": 200.0, "ppo.lr": lr}]
-        alone = procurl.train(Walk(), teacher(beta=200.0), config, seeds=3, steps=256)
-        assert swept_once.config == alone.config
-        np.testing.assert_array_equal(swept_once.trace["task_seed"], alone.trace["task_seed"])
-        for name in alone.params:
-            np.testing.assert_allclose(swept_once.params[name], alone.params[name], atol=3e-5, err_msg=name)
-    ends = [r.params["policy.0.w"] for r in whole[0].results]
+    once, alone = swept(steps=256), procurl.train(Walk(), teacher(beta=200.0), QUICK, seeds=3, steps=256)
+    point = once[{"teacher.beta": 200.0, "ppo.lr": 3e-3}]
+    assert point.config == alone.config
+    np.testing.assert_array_equal(point.trace["task_seed"], alone.trace["task_seed"])
+    for name in alone.params:
+        np.testing.assert_allclose(point.params[name], alone.params[name], atol=3e-5, err_msg=name)
+    ends = [r.params["policy.0.w"] for r in swept().results]
     assert not any(np.array_equal(a, b) for i, a in enumerate(ends) for b in ends[:i])  # every point is its own
 
 
@@ -135,13 +133,14 @@ def test_fields_that_shape_a_program_take_one_each(tmp_path, caplog):
 
 
 def test_a_point_that_fails_leaves_the_others_alone(tmp_path):
-    done = swept({"ppo.lr": [1e-3, 1e30]}, seeds=2, steps=512, out=tmp_path / "s")
-    good, bad = done.results
+    over = {**BOTH, "ppo.lr": [1e-3, 1e30]}
+    done = swept(over, steps=512, out=tmp_path / "s")
+    good, bad = done[{"teacher.beta": 0.0, "ppo.lr": 1e-3}], done[{"teacher.beta": 0.0, "ppo.lr": 1e30}]
     assert good.status == "finished" and not good.failures
-    assert bad.status == "failed" and len(bad.failures) == 2
-    assert (tmp_path / "s" / "ppo.lr=1e+30" / "failures" / "seed-1").is_dir()
-    assert "0 of 2" in sweeps.table(done)
-    assert_same(swept({"ppo.lr": [1e-3, 1e30]}, seeds=2, steps=512, out=tmp_path / "s").results[0], good)
+    assert bad.status == "failed" and len(bad.failures) == 3
+    assert (tmp_path / "s" / "teacher.beta=0,ppo.lr=1e+30" / "failures" / "seed-1").is_dir()
+    assert "0 of 3" in sweeps.table(done)
+    assert_same(swept(over, steps=512, out=tmp_path / "s").results[0], good)
 
 
 @pytest.mark.parametrize(
@@ -172,14 +171,15 @@ def test_table_words_and_map(whole, tmp_path):
     assert "Largest mean return over training: teacher.beta = " in sweeps.best_in_words(done)
     figure = figures.sweep_maps(done)
     assert len(figure.axes) == 3  # two measures and the colours
-    [one] = figures.save(figures.sweep_maps(swept(OVER, seeds=1, steps=256)), tmp_path / "one.png")
+    one_field = procurl.Sweep({"teacher.beta": BOTH["teacher.beta"]}, done.results[::2])
+    [one] = figures.save(figures.sweep_maps(one_field), tmp_path / "one.png")
     assert one.stat().st_size > 5000
 
 
 def test_the_command(tmp_path, command):
     out = tmp_path / "s"
     tiny = [f"--set={x}" for x in ("n_steps=128", "n_envs=8", "batch_size=64", "epochs=1", "shared=8", "separate=8")]
-    sweep = ["sweep", "point-mass-1t", "--teacher", "iid"]
+    sweep = ["sweep", "maze-1t", "--teacher", "iid"]
     said = command(*sweep, *tiny, "--over", "lr=1e-4,3e-4", "--seeds", 2, "--steps", 256, "--out", out, "--quiet")
     assert said.returncode == 0, said.stderr
     assert "| ppo.lr" in said.stdout and "Largest mean return" in said.stdout
