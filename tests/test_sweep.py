@@ -170,7 +170,7 @@ def test_table_words_and_map(whole, tmp_path):
     assert text.count("\n") == 5 and "teacher.beta" in text and "[" in text
     assert "Largest mean return over training: teacher.beta = " in sweeps.best_in_words(done)
     figure = figures.sweep_maps(done)
-    assert len(figure.axes) == 3  # two measures and the colours
+    assert [axes.get_title() for axes in figure.axes] == list(sweeps.MEASURES.values())
     one_field = procurl.Sweep({"teacher.beta": BOTH["teacher.beta"]}, done.results[::2])
     [one] = figures.save(figures.sweep_maps(one_field), tmp_path / "one.png")
     assert one.stat().st_size > 5000

@@ -19,7 +19,7 @@ import numpy as np
 
 from procurl.bench.grid.folder import GRID, GridFolder, summary
 from procurl.bench.report import recorded
-from procurl.bench.report.style import NAMES
+from procurl.bench.report.style import NAMES, labels_of
 from procurl.errors import ConfigError, RunFolderError
 from procurl.runs.store import disk
 from procurl.runs.store.checkpoint import SWEEP
@@ -205,7 +205,7 @@ def _title(setting: str, tasks: str, by_setting: Iterable[tuple[str, str]]) -> s
 
 
 def _study(title: str, setting: str, groups: list[list[_Run]]) -> Study:
-    labels = _labels([runs[0].config for runs in groups])
+    labels = labels_of([runs[0].config for runs in groups])
     named = sorted(zip(labels, groups, strict=True), key=lambda pair: pair[0])
     strategies = [_strategy(label, runs) for label, runs in named]
     every_seed = sorted({int(s) for strategy in strategies for s in _seeds_of(strategy)})
@@ -219,26 +219,6 @@ def _study(title: str, setting: str, groups: list[list[_Run]]) -> Study:
 
 def _seeds_of(strategy: Strategy) -> np.ndarray:
     return np.zeros(0, int) if strategy.seeds is None else strategy.seeds
-
-
-def _labels(configs: list[dict[str, Any]]) -> list[str]:
-    """Teachers' names; where two strategies share one, the options in which they differ are added."""
-    flat = [_flat({k: v for k, v in c.items() if k not in ("space", "action")}) for c in configs]
-    plain = [NAMES.get(c["teacher"]["class"], c["teacher"]["class"]) for c in configs]
-    labels = []
-    for name, options in zip(plain, flat, strict=True):
-        same = [other for other_name, other in zip(plain, flat, strict=True) if other_name == name]
-        keys = [k for k in dict.fromkeys(k for o in same for k in o) if len({repr(o.get(k)) for o in same}) > 1]
-        details = ", ".join(f"{k.removeprefix('teacher.').removeprefix('config.')}={options.get(k)}" for k in keys)
-        labels.append(f"{name} ({details})" if details else name)
-    return labels
-
-
-def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    rows: dict[str, Any] = {}
-    for key, value in data.items():
-        rows |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return rows
 
 
 def _strategy(label: str, runs: list[_Run]) -> Strategy:

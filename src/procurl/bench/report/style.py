@@ -7,7 +7,7 @@ line style. Colours are for people, those with colour-blindness too; markers and
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from procurl.runs.store.result import Result
 
@@ -68,15 +68,28 @@ def looks(strategies: Iterable[tuple[str, str]]) -> dict[str, Look]:
 
 
 def labels(results: Sequence[Result]) -> list[str]:
-    """Teacher names; where two runs share one, what tells them apart is added."""
-    plain = [NAMES.get(r.config["teacher"]["class"], r.config["teacher"]["class"]) for r in results]
-    out = []
-    for name, result in zip(plain, results, strict=True):
-        same = [r.config["teacher"] for n, r in zip(plain, results, strict=True) if n == name]
-        differing = [k for k in same[0] if any(t.get(k) != same[0].get(k) for t in same)]
-        details = ", ".join(f"{k}={result.config['teacher'][k]}" for k in differing)
-        out.append(f"{name} ({details})" if details else name)
-    return out
+    """Of runs, by their configurations."""
+    return labels_of([result.config for result in results])
+
+
+def labels_of(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """Teachers' names; where two share one, the options in which they differ are added."""
+    flat = [_flat({k: v for k, v in c.items() if k not in ("space", "action", "seeds")}) for c in configs]
+    plain = [NAMES.get(c["teacher"]["class"], c["teacher"]["class"]) for c in configs]
+    found = []
+    for name, options in zip(plain, flat, strict=True):
+        same = [other for other_name, other in zip(plain, flat, strict=True) if other_name == name]
+        keys = [k for k in dict.fromkeys(k for o in same for k in o) if len({repr(o.get(k)) for o in same}) > 1]
+        details = ", ".join(f"{k.removeprefix('teacher.').removeprefix('config.')}={options.get(k)}" for k in keys)
+        found.append(f"{name} ({details})" if details else name)
+    return found
+
+
+def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    for key, value in data.items():
+        rows |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return rows
 
 
 def looks_of(results: Sequence[Result]) -> dict[str, Look]:
