@@ -193,7 +193,7 @@ def test_a_redrawn_pool_keeps_the_contract(space):
 
 
 def test_the_pool_is_redrawn_when_its_time_is_over(space):
-    teacher = teacher_of("procurl-unif", space, redraw_every=100)
+    teacher = teacher_of("procurl-unif", space, redraw_every=100, beta=130.0)
     from procurl.check.teacher import CRITICS, imagined_episodes
 
     @jax.jit
