@@ -126,10 +126,19 @@ class TaskSpace:
     held_out: Task  # samples of mu for evaluation only
     names: tuple[str, ...] = field(metadata={"static": True})  # of the context's dimensions
     target: TargetDistribution = field(metadata={"static": True})  # mu itself
-    value_range: tuple[float, float] = field(default=(0.0, 1.0), metadata={"static": True})  # (V_min, V_max)
+    value_range: tuple[float, float] | None = field(  # (V_min, V_max); None: learnt from what is played
+        default=(0.0, 1.0), metadata={"static": True}
+    )
     fresh_seeds: bool = field(default=False, metadata={"static": True})  # every proposal is a new instance
     snap: Callable[[Array], Array] | None = field(default=None, metadata={"static": True})  # to a discrete set
     name: str = field(default="", metadata={"static": True})  # of the setting, where it has one
+    units: tuple[float, ...] | None = field(  # distances: one length per dimension; None: contexts as they are
+        default=None, metadata={"static": True}
+    )
+    labels: tuple[str, ...] = field(default=(), metadata={"static": True})  # tasks without distances: context = index
+    similarity: Callable[[Array, Array], Array] | None = field(  # K(contexts, targets), where a space brings its own
+        default=None, metadata={"static": True}
+    )
 
     @property
     def dim(self) -> int:
@@ -148,6 +157,14 @@ class TaskSpace:
         """Any context -> the nearest playable one."""
         inside = jnp.clip(context, self.low, self.high)
         return inside if self.snap is None else self.snap(inside)
+
+    def scaled(self, context: Array) -> Array:
+        """Contexts in the units in which distances are measured, f32[..., d]."""
+        return context if self.units is None else (context - self.low) / jnp.array(self.units, jnp.float32)
+
+    def unscaled(self, place: Array) -> Array:
+        """The inverse of `scaled`."""
+        return place if self.units is None else self.low + place * jnp.array(self.units, jnp.float32)
 
     def sample_target(self, key: Array, n: int) -> Task:
         """n playable tasks from the target distribution."""
