@@ -349,7 +349,14 @@ class TestSaving:
             lambda s: CurriculumCallback(curriculum_for(s, "iid", n_envs=4), make_env(s)),
             "for 4 environments, this one has 3",
         ),
-        (lambda s: CurriculumCallback(curriculum_for(s), make_env(s)), "asks for the student's values: give probe="),
+        (
+            lambda s: CurriculumCallback(curriculum_for(s), make_env(s), value="critic"),
+            "first observations of tasks: give",
+        ),
+        (
+            lambda s: CurriculumCallback(curriculum_for(s), make_env(s), value="critics"),
+            "unknown source of values 'critics'",
+        ),
         (lambda s: CurriculumCallback(curriculum_for(s, n_envs=1), make_vec_env("CartPole-v1")), "take no tasks: wrap"),
         (lambda s: CurriculumCallback(curriculum_for(s, n_envs=1), member(s)), "model.get_env"),
     ],

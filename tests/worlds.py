@@ -69,6 +69,7 @@ class Walk:
 
 def walk_space(**changed):
     arguments = {"low": [1.0, 0.0], "high": [9.0, 1.0], "names": ["distance", "wind"], "target": [9.0, 0.5]}
+    arguments |= {"value_range": (0.0, 1.0), "units": "raw"}
     return procurl.task_space(**{**arguments, "pool_size": 20, "n_targets": 4, "n_held_out": 4, **changed})
 
 

@@ -43,6 +43,7 @@ _HOME = {
     "Curriculum": "procurl.runs.curriculum",
     "task_space": "procurl.envs.task_space",
     "ReturnRegressor": "procurl.students.regressor",
+    "TrustedValue": "procurl.students.trusted",
     "save_state": "procurl.runs.store.state",
     "load_state": "procurl.runs.store.state",
     "check_space": "procurl.check.contracts",
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from procurl.runs.sweep.sweep import Sweep, load_sweep, sweep
     from procurl.runs.train import train
     from procurl.students.regressor import ReturnRegressor
+    from procurl.students.trusted import TrustedValue
     from procurl.teachers import TEACHERS, make_teacher
     from procurl.teachers.currot import CURROT
     from procurl.teachers.gradient import GRADIENT

@@ -42,6 +42,10 @@ class NonFiniteError(ProcurlError, FloatingPointError):
     """NaN or infinity where a number was needed."""
 
 
+class IdleError(ProcurlError, RuntimeError):
+    """A curriculum that does nothing, where `strict=True` asked for an error."""
+
+
 class WorkerError(ProcurlError, RuntimeError):
     """A process that played environments and failed."""
 

@@ -14,10 +14,10 @@ from jax import Array
 
 from procurl.config import Config
 from procurl.students import ppo, rollout
-from procurl.students.critic import StudentCritic
+from procurl.students.critic import Overheard, StudentCritic
 from procurl.students.ppo import Losses, Student
 from procurl.students.rollout import Envs, Rollout
-from procurl.types import Env, Episodes, Teacher
+from procurl.types import Env, Episodes, Task, Teacher
 
 
 class Carry(NamedTuple):
@@ -34,6 +34,7 @@ class Happened(NamedTuple):
     episodes: Episodes
     played: Rollout
     losses: Losses
+    answers: list[tuple[Task, Array]]  # tasks that the teacher asked about, and the student's values of them
 
 
 def begin(key: Array, env: Env, teacher: Teacher, config: Config) -> Carry:
@@ -54,10 +55,10 @@ def iteration(
     tasks = teacher.propose(teacher_state, k_pick, config.ppo.n_steps)  # 1. the teacher picks
     envs, played, episodes = rollout.play(env, student.params, envs, tasks, k_play, config.ppo)  # 2. the student plays
     learnt, losses = ppo.update(student, played, k_learn, config.ppo)  # 3. the student learns
-    critic = StudentCritic(env, (learnt if config.watch_after_update else student).params)
+    critic = Overheard(StudentCritic(env, (learnt if config.watch_after_update else student).params))
     teacher_state = teacher.observe(teacher_state, k_watch, episodes, critic)  # 4. the teacher watches
 
-    return Carry(teacher_state, learnt, envs), Happened(episodes, played, losses)
+    return Carry(teacher_state, learnt, envs), Happened(episodes, played, losses, critic.answers)
 
 
 def begin_keys(key: Array) -> Array:

@@ -18,6 +18,11 @@ from functools import lru_cache, update_wrapper, wraps
 from typing import Any, TypeVar
 
 import jax
+
+try:
+    from jax.extend.core import get_opaque_trace_state
+except ImportError:  # before jax 0.10
+    from jax.core import get_opaque_trace_state
 from jax.tree_util import GetAttrKey, PyTreeDef
 
 T = TypeVar("T")
@@ -64,6 +69,11 @@ class Program:
 
     def lower(self, *args: Any, **named: Any) -> Any:
         return self.of(*args, **named).lower(*args, **named)
+
+
+def innermost_trace() -> Hashable:
+    """What is being traced right now: equal for two moments that may use each other's arrays."""
+    return get_opaque_trace_state(convention="flax")  # type: ignore[no-any-return]
 
 
 def jit(function: Callable[..., Any], **options: Any) -> Program:

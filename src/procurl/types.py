@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from procurl.errors import ConfigError
 from procurl.programs import pytree
 
 
@@ -126,7 +127,7 @@ class TaskSpace:
     held_out: Task  # samples of mu for evaluation only
     names: tuple[str, ...] = field(metadata={"static": True})  # of the context's dimensions
     target: TargetDistribution = field(metadata={"static": True})  # mu itself
-    value_range: tuple[float, float] | None = field(  # (V_min, V_max); None: learnt from what is played
+    value_range: tuple[Any, Any] | None = field(  # (V_min, V_max); None: learnt from what is played
         default=(0.0, 1.0), metadata={"static": True}
     )
     fresh_seeds: bool = field(default=False, metadata={"static": True})  # every proposal is a new instance
@@ -157,6 +158,16 @@ class TaskSpace:
         """Any context -> the nearest playable one."""
         inside = jnp.clip(context, self.low, self.high)
         return inside if self.snap is None else self.snap(inside)
+
+    @property
+    def known_range(self) -> tuple[Any, Any]:
+        """(V_min, V_max): the given range, or the one learnt so far (`teachers/ranged.py`)."""
+        if self.value_range is None:
+            raise ConfigError(
+                "value_range = None: it is learnt in procurl.train and procurl.Curriculum. To call a teacher's own "
+                "methods, give task_space(..., value_range=(smallest, largest return))"
+            )
+        return self.value_range
 
     def scaled(self, context: Array) -> Array:
         """Contexts in the units in which distances are measured, f32[..., d]."""

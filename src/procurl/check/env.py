@@ -340,8 +340,10 @@ def _afterwards(found: Findings, env: Env, space: TaskSpace, played: _Played) ->
         found.note("truncates = True, but no episode was truncated here: False saves the student work")
 
 
-def value_range_findings(found: Findings, value_range: tuple[float, float], ret: Any, discounted: Any) -> None:
-    """Teachers clip the student's values to this range: beyond it, all tasks look alike."""
+def value_range_findings(found: Findings, value_range: tuple[float, float] | None, ret: Any, discounted: Any) -> None:
+    """Teachers clip the student's values to this range: beyond it, all tasks look alike. One that is learnt fits."""
+    if value_range is None:
+        return
     low, high = value_range
     tolerance = 1e-3 * (high - low)
 

@@ -48,7 +48,7 @@ def basic_findings(space: TaskSpace) -> Findings:
     if not _is_value_range(space.value_range):
         found.problem(
             f"value_range = {space.value_range!r}: expected (V_min, V_max), two numbers with V_min < V_max, different "
-            f"in 32 bits"
+            f"in 32 bits, or None to have it learnt"
         )
     if not found.problems:
         for name in KINDS:
@@ -58,6 +58,8 @@ def basic_findings(space: TaskSpace) -> Findings:
 
 
 def _is_value_range(given: Any) -> bool:
+    if given is None:
+        return True  # learnt
     try:
         v_min, v_max = (real("value", v) for v in given)
     except (TypeError, ValueError):  # a ConfigError is one

@@ -25,6 +25,7 @@ from procurl.check.findings import (
 from procurl.check.space import task_problems
 from procurl.programs import jit
 from procurl.runs.store.state import load_state, save_state
+from procurl.teachers.ranged import in_range
 from procurl.types import Episodes, Task, TaskSpace, Teacher
 
 
@@ -57,6 +58,8 @@ def teacher_findings(teacher: Teacher, n: int) -> Findings:
             found.problem(f"it has no method `{name}`: expected what procurl.types.Teacher lists")
     if found.problems or not require_pytree(found, teacher):
         return found
+    if teacher.space.value_range is None:  # learnt in a run, and any will do here
+        teacher = in_range(teacher, (0.0, 1.0))
     key = jax.random.key(0)
     # One function object each for the program and for the second trace: JAX remembers those that it has seen.
     init = jit(lambda teacher, key: teacher.init(key))

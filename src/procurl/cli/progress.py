@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -69,6 +70,9 @@ def describe(progress: Progress) -> str:
         f"{_duration(progress.seconds_left)} left",
         f"return {progress.mean_return:.3f}",
     ]
+    share = progress.taught.get("effective_share", np.array(np.nan))
+    if np.isfinite(share).any():
+        parts.append(f"plays {np.nanmean(share):.0%} of the tasks")
     if progress.failed:
         parts.append(f"{len(progress.failed)} of {len(progress.ret)} seeds failed")
     if progress.teacher_share is not None:

@@ -2,6 +2,8 @@
 
     space = procurl.task_space([0.5], [4.0], ["pole length"], target=[4.0])
 
+Nothing else has to be said: the range of returns is learnt, and distances are in shares of the bounds.
+
 The pool is uniform over the contexts; targets and held-out tasks are draws of the target distribution. The same
 arguments give the same tasks every time.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +43,8 @@ def task_space(
     pool_size: int = 1000,
     n_targets: int = 100,
     n_held_out: int = 100,
-    value_range: tuple[float, float] = (0.0, 1.0),
+    value_range: tuple[float, float] | None = None,
+    units: Literal["box", "raw"] | Sequence[float] = "box",
     fresh_seeds: bool = True,
     seed: int = 0,
     name: str = "",
@@ -60,7 +63,11 @@ def task_space(
         pool_size: training tasks to choose from.
         n_targets: draws of the target distribution that a teacher reasons with.
         n_held_out: draws on which the student is evaluated.
-        value_range: the smallest and largest return of a task: teachers scale the student's values with it.
+        value_range: the smallest and largest return of a task: teachers scale the student's values with it. By default
+            it is learnt from the returns of played episodes.
+        units: what distances between contexts are measured in, and so length scales and trust regions: "box", every
+            dimension as a share of its bounds; "raw", the contexts as they are (the paper); or one length for each
+            dimension, the change that matters as much as that of any other.
         fresh_seeds: every episode of a context is a new instance of it (another start, another layout). False: each
             task of the pool is one instance, and comes back as it was.
         seed: of all draws.
@@ -86,12 +93,31 @@ def task_space(
     tasks = Task(contexts, random_seeds(k_pool_seed, (n,)), jnp.arange(n, dtype=jnp.int32))
     bare = TaskSpace(
         jnp.asarray(bounds[0]), jnp.asarray(bounds[1]), tasks, targets=tasks, held_out=tasks, names=dimensions,
-        target=mu, value_range=value_range, fresh_seeds=fresh_seeds, snap=snap, name=name,
+        target=mu, value_range=value_range, units=_units(units, bounds, dimensions), fresh_seeds=fresh_seeds, snap=snap,
+        name=name,
     )  # fmt: skip
     targets, held_out = bare.sample_target(k_targets, n_targets), bare.sample_target(k_held_out, n_held_out)
     space = dataclasses.replace(bare, targets=targets, held_out=held_out)
     require_space(space)
     return space
+
+
+def _units(given: Any, bounds: list[NDArray[np.float32]], names: tuple[str, ...]) -> tuple[float, ...] | None:
+    """One length per dimension; None: contexts as they are."""
+    if isinstance(given, str):
+        if given not in ("box", "raw"):
+            raise unknown_name("units", given, ("box", "raw"))
+        span = bounds[1] - bounds[0]
+        return tuple(np.where(span > 0, span, 1.0).tolist()) if given == "box" else None
+    try:
+        lengths = np.asarray(given, np.float32)
+    except (TypeError, ValueError):
+        lengths = np.empty(0, np.float32)
+    if lengths.shape != (len(names),) or not (np.isfinite(lengths) & (lengths > 0)).all():
+        raise SpaceError(
+            f"units = {given!r}: expected 'box', 'raw', or {len(names)} positive lengths, one for each of {names}"
+        )
+    return tuple(lengths.tolist())
 
 
 def _bound(what: str, given: ArrayLike) -> NDArray[np.float32]:

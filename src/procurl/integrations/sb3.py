@@ -15,16 +15,18 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from procurl.envs.host_tasks import HostTask
-from procurl.errors import CheckpointError, ConfigError, needs_extra
+from procurl.errors import CheckpointError, ConfigError, needs_extra, unknown_name
 from procurl.integrations.dealer import Dealer, reported_task
 from procurl.runs.curriculum import Curriculum, Value
+from procurl.students.regressor import ReturnRegressor
+from procurl.students.trusted import REGRESSION, TrustedValue
 
 with needs_extra("sb3", "procurl.integrations.sb3 needs {}", "stable_baselines3"):
     import stable_baselines3  # noqa: F401  # asked for first, so that its absence is named
@@ -50,8 +52,9 @@ class CurriculumCallback(BaseCallback):
         env: the vector environment that the model trains in; its members are `TaskEnv`s, or take tasks as those do.
         probe: one more environment of the same kind, for the first observations of tasks: at those, the model's critic
             (PPO, A2C) or its Q-function at the policy's action (SAC, TD3, DDPG, DQN) is the value of a task.
-        value: where the values come from instead: a function of a `Task`, or a `procurl.ReturnRegressor`, which then
-            learns from every episode.
+        value: where values come from, for teachers that ask for them. By default from the critic or from a regression
+            on returns, whichever predicts returns better (`procurl.TrustedValue`); without a probe, from the returns.
+            "critic" or "returns" asks for one of them; or a function of a `Task`, or a `procurl.ReturnRegressor`.
         save_path: file to save the run to, see `save`.
         save_every: environment steps between two saves.
     """
@@ -62,7 +65,7 @@ class CurriculumCallback(BaseCallback):
         env: VecEnv,
         *,
         probe: Any = None,
-        value: Value | None = None,
+        value: Value | Literal["critic", "returns"] | None = None,
         save_path: str | os.PathLike[str] | None = None,
         save_every: int = 100_000,
         verbose: int = 0,
@@ -74,14 +77,9 @@ class CurriculumCallback(BaseCallback):
             raise ConfigError(
                 "these environments take no tasks: wrap each in procurl.integrations.gymnasium.TaskEnv (below Monitor)"
             )
-        if curriculum.asks_for_values and probe is None and value is None:
-            raise ConfigError(
-                f"{type(curriculum.teacher).__name__} asks for the student's values: give probe=ENV, one more "
-                f"environment like those in `env`, or value=procurl.ReturnRegressor(space)"
-            )
-        self.curriculum, self.env, self.probe, self.value = curriculum, env, probe, value
+        self.curriculum, self.env, self.probe = curriculum, env, probe
+        self.value: Any = self._source(value) if curriculum.asks_for_values else None
         self.save_path, self.save_every = save_path, save_every
-        self._values = value
         self._steps_done = 0  # the model's, when this callback last saw it
         self._saved_at = 0
         self._segments: list[tuple[int, HostTask, float, int, bool, int, int]] = []  # ended, advantages not known yet
@@ -98,8 +96,10 @@ class CurriculumCallback(BaseCallback):
             self._ret: Floats = np.zeros(self.env.num_envs)
             self._length = np.zeros(self.env.num_envs, np.int64)
             self._forget_advantages()
-        if self.value is None and self.probe is not None and getattr(self._values, "model", None) is not self.model:
-            self._values = CriticValue(self.model, self.probe)
+        if isinstance(self.value, TrustedValue) and getattr(self.value.critic, "model", None) is not self.model:
+            self.value.critic = CriticValue(self.model, self.probe)
+        elif isinstance(self.value, CriticValue | str) and getattr(self.value, "model", None) is not self.model:
+            self.value = CriticValue(self.model, self.probe)
         self._normaliser = unwrap_vec_normalize(self.training_env)
         self._at_rollout_end = isinstance(self.model, OnPolicyAlgorithm) and self.curriculum.unit == "steps"
         self._check_period()
@@ -148,8 +148,10 @@ class CurriculumCallback(BaseCallback):
     def _ended(self, i: int, info: dict[str, Any]) -> None:
         task, ret, length = self._dealer.ended(i, reported_task(info)), float(self._ret[i]), int(self._length[i])
         success = bool(info.get("is_success", False))
-        if callable(getattr(self.value, "record", None)):
-            self.value.record(task.context, ret)  # type: ignore[union-attr]
+        if isinstance(self.value, TrustedValue):
+            self.value.record(task, ret)
+        elif callable(getattr(self.value, "record", None)):
+            self.value.record(task.context, ret)
         if self._at_rollout_end:  # its advantages are known at the end of the rollout
             self._segments.append((i, task, ret, length, success, int(self._began[i]), self._t))
         else:
@@ -179,13 +181,31 @@ class CurriculumCallback(BaseCallback):
             self._sum[i] = self._abs_sum[i] = self._n[i] = 0
 
     def _observe(self) -> None:
-        self._dealer.observe(self._values)
+        self._dealer.observe(self.value)
         self._forget_advantages()
+        for name, number in self.curriculum.summary.items():
+            self.logger.record(f"curriculum/{name}", number)
 
     def _tell(self, i: int, task: HostTask) -> None:
         self.env.env_method("set_next_task", *task, indices=[i])
 
     # --- checks ---
+
+    def _source(self, value: Any) -> Any:
+        """Where the values come from; "critic" until there is a model."""
+        space = self.curriculum.teacher.space
+        if value == "returns" or (value is None and self.probe is None):
+            return ReturnRegressor(space, **REGRESSION)
+        if value is None:
+            return TrustedValue(space, None)
+        if isinstance(value, str) and value != "critic":
+            raise unknown_name("source of values", value, ("critic", "returns"))
+        if value == "critic" and self.probe is None:
+            raise ConfigError(
+                'value="critic": the critic looks at first observations of tasks: give probe=ENV, one more environment '
+                "like those in `env`"
+            )
+        return value
 
     def _check_model(self) -> None:
         if _innermost(self.training_env) is not _innermost(self.env):
@@ -249,6 +269,8 @@ class CurriculumCallback(BaseCallback):
         if differences:
             raise CheckpointError(f"{path} is of another run; nothing was loaded. It differs:\n{listed(differences)}")
         own = {k: v for k, v in tensors.items() if not k.startswith("model.")}
+        if isinstance(self.value, TrustedValue) and not any(k.startswith("regressor.") for k in own):
+            self.value = "critic"  # an earlier version took the critic's word for everything
         like = self._own_state()
         if "regressor" in like:  # its list of episodes is as long as it was
             like["regressor"] = _sized(like["regressor"], own, "regressor")
@@ -258,14 +280,14 @@ class CurriculumCallback(BaseCallback):
         )
         self.curriculum.load_state_dict(state["curriculum"])
         if "regressor" in state:
-            self.value.load_state_dict(state["regressor"])  # type: ignore[union-attr]
+            self.value.load_state_dict(state["regressor"])
         self._dealer.load_state_dict(state["tasks"])
         self._steps_done = self._saved_at = model.num_timesteps
 
     def _own_state(self) -> dict[str, Any]:
         state = {"curriculum": self.curriculum.state_dict(), "tasks": self._dealer.state_dict()}
         if hasattr(self.value, "state_dict"):
-            state["regressor"] = self.value.state_dict()  # type: ignore[union-attr]
+            state["regressor"] = self.value.state_dict()
         return state
 
     def _description(self, model: BaseAlgorithm) -> dict[str, Any]:

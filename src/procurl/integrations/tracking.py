@@ -310,7 +310,9 @@ def per_seed(progress: Progress, names: Sequence[str]) -> list[Numbers]:
     """Everything that is known of each seed; what has no value (no episode ended, say) is left out."""
     columns: dict[str, Any] = {"target/return": np.asarray(progress.ret)}
     training = progress.training
+    columns |= {f"curriculum/{k}": v for k, v in progress.taught.items()}
     if training is not None:
+        columns |= {f"curriculum/value_{k}": v for k, v in training.values.items()}
         columns |= {f"training/{k}": getattr(training, f"train_{k}") for k in ("return", "success", "length")}
         columns |= {f"loss/{k}": v for k, v in training.losses.items()}
         kept = np.isfinite(training.task.context)  # bool[S, k, d]

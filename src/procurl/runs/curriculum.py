@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -25,17 +25,25 @@ import numpy as np
 from jax import Array
 
 from procurl.check.contracts import require_teacher
-from procurl.check.numbers import LARGEST, measured, whole
+from procurl.check.numbers import LARGEST, measured, path, whole
 from procurl.envs.host_tasks import HostTask
 from procurl.errors import CheckpointError, ConfigError, NonFiniteError
-from procurl.loop import begin_keys, iteration_keys
+from procurl.loop import begin_keys, evaluation_key, iteration_keys
 from procurl.programs import jit
+from procurl.runs.idle import IdleWatch
 from procurl.runs.provenance import describe_teacher
 from procurl.runs.questions import Value, answer, asked_tasks, observe_answered
 from procurl.runs.store.state import load_state, note, read_notes, save_state
+from procurl.runs.trace import value_numbers
+from procurl.teachers.ranged import ranged
 from procurl.types import Episodes, Task, Teacher
 
+if TYPE_CHECKING:
+    from procurl.runs.loop_run import LoopRun
+
 LONGEST = 10_000_000  # period: a task for every step is drawn in advance
+ENOUGH, MOST_SUMMED_UP = 1000, 4096  # proposals that are summed up: so many at least and at most
+LOOKED_AT = 10_000  # proposals from which weights are estimated
 
 
 class Curriculum:
@@ -47,6 +55,11 @@ class Curriculum:
         every: the period between two updates, the paper's N_pos.
         unit: of `every`: environment steps (of recorded episodes), or finished episodes.
         n_envs: how many episodes run side by side.
+        out: folder for what happens, as `procurl.train` writes it, for `procurl report` and `plot`: tasks, returns,
+            evaluations (`evaluated`). A folder of the same curriculum goes on from its latest checkpoint; the agent is
+            yours to restore. Close it in the end, or use the curriculum in a `with` block.
+        strict: a curriculum that does nothing for 20 updates (proposals like uniform draws, or values outside of their
+            range) is an error, and not a warning.
     """
 
     def __init__(
@@ -57,6 +70,8 @@ class Curriculum:
         every: int = 5120,
         unit: Literal["steps", "episodes"] = "steps",
         n_envs: int = 1,
+        out: str | os.PathLike[str] | None = None,
+        strict: bool = False,
     ) -> None:
         require_teacher(teacher)
         seed = whole("seed", seed, 0, 2**32 - 1)
@@ -64,18 +79,26 @@ class Curriculum:
         if unit not in ("steps", "episodes"):
             raise ConfigError(f"unit = {unit!r}: expected 'steps' or 'episodes'")
         self.teacher, self.seed, self.every, self.unit, self.n_envs = teacher, seed, every, unit, n_envs
+        self._ranged = ranged(teacher)
+        self._watch = IdleWatch(teacher, strict)
+        self.summary: dict[str, float] = {}
         self.updates = 0
         # A task may be handed out while the episode before it still runs: environments that reset themselves need that.
         self._n_open = 2 * n_envs
         self._n_queue = every if unit == "steps" else every + self._n_open
         self._key = jax.random.key(seed)
         k_teacher, _, k_pick = begin_keys(self._key)
-        self._state = _init(teacher, k_teacher)
+        self._state = _init(self._ranged, k_teacher)
         first = self._proposed(k_pick, n_envs)
         self._fill(first, np.zeros(n_envs, np.float32), np.zeros(n_envs, np.int32))
         self._handed[:] = False
         self._holders: dict[int, HostTask | Task] = {}  # row -> the object that the caller holds for it
         self._row = 0  # the next one to hand out
+        self._run: LoopRun | None = None
+        if out is not None:
+            from procurl.runs.loop_run import LoopRun
+
+            self._run = LoopRun(self, path("out", out))
 
     @property
     def due(self) -> bool:
@@ -87,8 +110,9 @@ class Curriculum:
         """The next task to play."""
         if self._row >= len(self._handed):
             raise ConfigError(
-                f"{self._n_queue} tasks were handed out since the last update: call observe(), and check that episodes "
-                f"are recorded"
+                f"{self._n_queue} tasks were handed out since the last update, as many as can be played until the next "
+                f"one: call observe(), and check that episodes are recorded. To look at more tasks without playing "
+                f"them: curriculum.preview({self._n_queue + 1})"
             )
         row = self._row
         self._handed[row] = True
@@ -157,7 +181,7 @@ class Curriculum:
     @property
     def asks_for_values(self) -> bool:
         """Whether this teacher needs `observe(value=...)`."""
-        return bool(asked_tasks.eval_shape(self.teacher, self._state, self._key, _device(self._episodes)))
+        return bool(asked_tasks.eval_shape(self._ranged, self._state, self._key, _device(self._episodes)))
 
     def observe(self, value: Value | None = None) -> None:
         """Let the teacher watch, and start the next period.
@@ -167,13 +191,14 @@ class Curriculum:
                 and returns n numbers in units of return. Teachers that ask for none do without.
         """
         *_, k_watch = iteration_keys(self._key, self.updates)
-        watching = self.teacher, self._state, k_watch, _device(self._episodes)
+        watching = self._ranged, self._state, k_watch, _device(self._episodes)
         asked = asked_tasks(*watching)
         if value is not None and not callable(value):
             raise ConfigError(f"value = {value!r}: expected a function of tasks, or a procurl.ReturnRegressor")
         if asked and value is None:
             raise ConfigError(f"{type(self.teacher).__name__} asks for the student's values: call observe(value=...)")
-        answers = [answer(value, _host(tasks)) for tasks in asked] if value is not None else []
+        on_host = [_host(tasks) for tasks in asked]
+        answers = [answer(value, tasks) for tasks in on_host] if value is not None else []
         self._state, meant = jax.block_until_ready(observe_answered(*watching, answers))
         if not jax.tree.all(jax.tree.map(np.array_equal, asked, meant)):
             raise ConfigError(
@@ -185,6 +210,76 @@ class Curriculum:
         running = np.flatnonzero(self._handed & ~e.finished)[-self._n_open :]
         self._holders = {k: self._holders[row] for k, row in enumerate(running) if row in self._holders}
         self._fill(jax.tree.map(lambda x: x[running], e.task), e.ret[running], e.length[running])
+        self._sum_up(list(zip(on_host, answers, strict=False)), e.ret[e.finished])
+        if self._run is not None:
+            self._run.log.updated(e, self.summary)
+            self._run.keep()
+
+    def evaluated(self, step: int, returns: Any, success: Any = None) -> None:
+        """Returns on held-out tasks after so many environment steps, for the run folder.
+
+        Args:
+            step: environment steps so far.
+            returns: of the first n tasks of `space.held_out`, in order; the same n every time.
+            success: of each, 0 to 1, where that is known.
+        """
+        from procurl.runs.loop_run import checked_scores
+
+        if self._run is None:
+            raise ConfigError("evaluated: there is no folder to write to: procurl.Curriculum(..., out=FOLDER)")
+        log = self._run.log
+        step = whole("step", step, log.steps_at[-1] if log.steps_at else 0)
+        log.evaluated_at(
+            step, *checked_scores(returns, success, log.n_evaluated, len(self.teacher.space.held_out.seed))
+        )
+
+    def close(self, status: str = "finished") -> None:
+        """Write the result to the folder, which is then complete. Without a folder, nothing happens."""
+        run, self._run = self._run, None
+        if run is not None:
+            run.close(status)
+
+    def __enter__(self) -> Curriculum:
+        return self
+
+    def __exit__(self, kind: Any, *error: Any) -> None:
+        self.close("finished" if kind is None else "interrupted")
+
+    def _sum_up(self, answers: list[Any], returns: np.ndarray) -> None:
+        """What the teacher was told and what it proposes now, in a few numbers; and whether that is a curriculum."""
+        proposed = jax.tree.map(lambda x: x[self._n_open :][:MOST_SUMMED_UP], self._episodes.task)
+        if len(proposed.seed) < ENOUGH:
+            proposed = self.preview(ENOUGH)
+        meter, value_range = self._watch.meter, self.value_range
+        values = {k: float(v) for k, v in value_numbers(answers, value_range, np).items()}
+        self.summary = {
+            **meter.summary(proposed.context, proposed.row),
+            **{f"value_{k}": v for k, v in values.items()},
+        }
+        self._watch.saw(proposed, values, returns, value_range)
+
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """The smallest and largest return: as the space names them, or as they were learnt so far."""
+        if self.teacher.space.value_range is not None:
+            return self.teacher.space.value_range
+        low, high = _ends(self._state.range)
+        return float(low), float(high)
+
+    def preview(self, n: int = 1000) -> Any:
+        """n tasks that would be proposed now, as a `Task` of NumPy arrays; nothing is used up or changed by looking."""
+        n = whole("n", n, 1, LONGEST)
+        return self._proposed(jax.random.fold_in(evaluation_key(self._key, self.updates), 1), n)
+
+    def weights(self) -> np.ndarray:
+        """The probability of every task of the pool to be proposed now, f64[n]; estimated where tasks are invented."""
+        teacher, state = self.teacher, self._state.inner if self._ranged is not self.teacher else self._state
+        exact = getattr(teacher, "log_weights", None)
+        if exact is not None or hasattr(state, "log_weights"):
+            logits = np.asarray(_log_weights(teacher, state) if exact is not None else state.log_weights, np.float64)
+            weights = np.exp(logits - logits.max())
+            return weights / weights.sum()
+        return self._watch.meter.weights(*self.preview(LOOKED_AT)[::2])
 
     def _fill(self, running: Any, ret: np.ndarray, length: np.ndarray) -> None:
         """The episodes of a new period: those that run, then a queue of proposals in order."""
@@ -210,7 +305,7 @@ class Curriculum:
         self._row = self._n_open
 
     def _proposed(self, key: Array, n: int) -> Any:
-        tasks = _host(_propose(self.teacher, self._state, key, n))
+        tasks = _host(_propose(self._ranged, self._state, key, n))
         if np.isnan(tasks.context).any():
             raise NonFiniteError(
                 f"{type(self.teacher).__name__} proposed contexts that are NaN after {self.updates} updates: its "
@@ -272,6 +367,8 @@ class Curriculum:
         )
         self.updates, self._row = (int(x) for x in state["counters"])
         self._holders = {}
+        if self._run is not None and self._run.log.iterations > self.updates:
+            self._run.log.rewind(self.updates)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it to one file, as a whole or not at all."""
@@ -298,6 +395,8 @@ class Curriculum:
 
 
 _init = jit(lambda teacher, key: teacher.init(key))
+_ends = jit(lambda seen: seen.ends)
+_log_weights = jit(lambda teacher, state: teacher.log_weights(state))
 _propose = jit(lambda teacher, state, key, n: teacher.propose(state, key, n), static_argnums=3)
 
 

@@ -76,4 +76,5 @@ def blanked_trace(failed: np.ndarray, trace: Trace) -> Trace:
         **{k: blanked(failed, getattr(trace, k), 0) for k in ("started", "finished")},
         **{k: blanked(failed, getattr(trace, k)) for k in ("train_return", "train_success", "train_length")},
         losses={k: blanked(failed, v) for k, v in trace.losses.items()},
+        values={k: blanked(failed, v) for k, v in trace.values.items()},
     )

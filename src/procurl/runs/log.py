@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -17,17 +18,23 @@ import scipy.spatial
 
 from procurl.config import Config
 from procurl.errors import NonFiniteError
+from procurl.presets import SETTINGS
 from procurl.runs import provenance
 from procurl.runs.diagnosis import blanked, blanked_trace, error_of, failure_in_evaluation, failure_in_trace
 from procurl.runs.evaluation import Scores
+from procurl.runs.idle import IdleWatch
 from procurl.runs.store import failure
 from procurl.runs.store.failure import Failure
 from procurl.runs.store.result import Result
 from procurl.runs.store.state import named
+from procurl.runs.taught import Meter
 from procurl.runs.trace import Trace, is_sound, stacked, unstacked
-from procurl.types import Env, HostEnv, Teacher
+from procurl.types import Env, HostEnv, Task, Teacher
 
 logger = logging.getLogger("procurl")
+
+TAUGHT_OVER = 32  # iterations whose tasks are summed up together: one iteration keeps too few
+SEEDS_SUMMED_UP = 16  # while training
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,7 @@ class Progress:
     seeds: tuple[int, ...] = ()  # of `ret`; an engine that trains seeds one by one shows one at a time
     training: Trace | None = None  # the latest iteration of each seed, NumPy with a leading axis of seeds
     failed: tuple[int, ...] = ()  # seeds that have stopped: their numbers are NaN
+    taught: dict[str, np.ndarray] = field(default_factory=dict)  # f64[S] by name, see `runs/taught.py`
 
     @property
     def mean_return(self) -> float:
@@ -71,8 +79,11 @@ class Log:
         n_iterations: int,
         title: str = "",
         origin: dict[str, Any] | None = None,
+        strict: bool = False,
     ) -> None:
         """`title`: said before what goes wrong, where there are several runs. `origin`: more for the provenance."""
+        # The paper's presets wait for the first successes, and are known to.
+        self._watch = None if teacher.space.name in SETTINGS else IdleWatch(teacher, strict)
         self.title, self.origin = title, origin or {}
         self.env, self.teacher, self.config, self.seeds = env, teacher, config, seeds
         self.n_iterations = n_iterations
@@ -127,7 +138,32 @@ class Log:
                     self._stop(int(s), failure_in_trace(trace, int(s), *where))
             finite = blanked(failed_before, trace.finite, False)
             self._traces.append(blanked_trace(self._failed, trace._replace(finite=finite, place=None)))
+            if self._watch is not None:
+                self._look_at(self._watch, self._traces[-1])
         self._on_device = []
+
+    def _look_at(self, watch: IdleWatch, trace: Trace) -> None:
+        """All seeds together: a warning is about a curriculum that does nothing in any of them."""
+        values = {k: float(np.nanmean(v)) for k, v in trace.values.items() if np.isfinite(v).any()}
+        learnt = values.pop("range_low", 0.0), values.pop("range_high", 1.0)
+        given = self.teacher.space.value_range or learnt
+        tasks = Task(*(x.reshape(-1, *x.shape[2:]) for x in trace.task))
+        watch.saw(tasks, values, trace.train_return, given)
+
+    @property
+    def taught(self) -> dict[str, np.ndarray]:
+        """Numbers about the latest tasks of each seed, f64[S]; NaN of seeds beyond the first few, which cost time."""
+        latest = self._traces[-TAUGHT_OVER:]
+        numbers = {name: np.full(len(self.seeds), np.nan) for name in ("effective_share", "target_distance")}
+        for s in range(min(len(self.seeds), SEEDS_SUMMED_UP) if latest else 0):
+            context, row = (np.concatenate([getattr(t.task, k)[s] for t in latest]) for k in ("context", "row"))
+            for name, number in self._meter.summary(context, row).items():
+                numbers[name][s] = number
+        return numbers
+
+    @cached_property
+    def _meter(self) -> Meter:
+        return Meter(self.teacher.space)
 
     def _stop(self, s: int, found: Failure) -> None:
         """Nothing counts that a failed seed does from here on. The run has failed when no seed is left."""
@@ -183,7 +219,7 @@ class Log:
         scores = [s for _, s in self._evaluations]
         arrays = {
             "evaluated_at": np.array([i for i, _ in self._evaluations]),
-            **{f"score_{k}": np.stack([getattr(s, k) for s in scores], axis=1) for k in Scores._fields},
+            **{f"score_{k}": np.stack([getattr(s, k) for s in scores], axis=1) for k in Scores._fields if scores},
             **{f"trace_{k}": v for k, v in (stacked(self._traces) if self._traces else {}).items()},
             **places,
         }
@@ -239,6 +275,7 @@ class Log:
             seeds=self.seeds,
             training=self._traces[-1] if self._traces else None,
             failed=tuple(f.seed for f in self.failures.values()),
+            taught=self.taught,
         )
 
     @property
@@ -257,13 +294,9 @@ class Log:
     def result(self, params: Any) -> Result:
         n_steps = self.config.student.n_steps
         scores = [s for _, s in self._evaluations]
-        traces = stacked(self._traces) if self._traces else {}
-        if traces:
-            targets = np.asarray(self.teacher.space.targets.context)
-            traces["target_distance"] = distance_to_nearest(traces["task_context"], targets)
         now = self.progress()
         timing = {
-            "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began)),
+            "began": self.began,
             "compile_seconds": round(self.compile_seconds, 3),
             "iterating_seconds": round(sum(c.seconds for c in self.chunks), 3),
             "evaluating_seconds": round(sum(c.evaluation_seconds for c in self.chunks), 3),
@@ -282,10 +315,28 @@ class Log:
             task_ret=np.stack([s.ret for s in scores], axis=1),
             task_success=np.stack([s.success for s in scores], axis=1),
             held_out={k: np.asarray(v) for k, v in self.teacher.space.held_out._asdict().items()},
-            trace=traces,
+            trace=self._trace_arrays(),
             params={k: blanked(self._failed, v) for k, v in named(params).items()},
             failures=tuple(self.failures.values()),
         )
+
+    @property
+    def began(self) -> str:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began))
+
+    @property
+    def steps_done(self) -> int:
+        """Environment steps played by each seed."""
+        return self.iterations * self.config.student.n_steps
+
+    def _trace_arrays(self) -> dict[str, np.ndarray]:
+        """Leading axes (seed, iteration)."""
+        if not self._traces:
+            return {}
+        traces = stacked(self._traces)
+        targets = np.asarray(self.teacher.space.targets.context)
+        traces["target_distance"] = distance_to_nearest(traces["task_context"], targets)
+        return traces | self._meter.over_time(traces["task_context"], traces["task_row"], TAUGHT_OVER)
 
     def _lap(self) -> float:
         now = time.perf_counter()

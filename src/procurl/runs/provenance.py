@@ -48,9 +48,10 @@ def describe_teacher(teacher: Teacher) -> dict[str, Any]:
             "low": np.asarray(space.low).tolist(),
             "high": np.asarray(space.high).tolist(),
             "target": repr(space.target),
-            "value_range": list(space.value_range),
+            "value_range": space.value_range,
             "n_pool": space.n_pool,
             "sha256": _digest(space),
+            **({} if space.units is None else {"units": space.units}),
         },
     }
     plain: dict[str, Any] = json.loads(json.dumps(row))

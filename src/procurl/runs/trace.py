@@ -6,7 +6,7 @@ failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,8 +15,10 @@ import numpy as np
 from jax import Array
 
 from procurl.students.rollout import Rollout
+from procurl.teachers.ranged import RangedState
 from procurl.types import Episodes, Task, TaskSpace
 
+AT_END, LEARNABLE = 0.01, 0.05  # of the range of values: so near to an end, or far enough from both
 TASKS_KEPT = 16  # per iteration and seed: enough to draw a curriculum, small enough to keep for 256 seeds
 
 
@@ -47,6 +49,7 @@ class Trace(NamedTuple):
     train_success: Array  # f32
     train_length: Array  # f32
     losses: dict[str, Array]  # f32 each, by name
+    values: dict[str, Array]  # f32 each, see `value_numbers`; and the range, where it is learnt
     finite: Array  # bool[6]  see FINITE
     inside: Array  # bool  all contexts that began lie in the space
     place: Place | None  # for the diagnosis of a failure; not kept in the log
@@ -63,9 +66,16 @@ class Played(NamedTuple):
 
 
 def traced(
-    space: TaskSpace, episodes: Episodes, played: Played | Rollout, losses: Any, weights: Any = (), teacher: Any = ()
+    space: TaskSpace,
+    episodes: Episodes,
+    played: Played | Rollout,
+    losses: Any,
+    answers: Sequence[tuple[Task, Array]] = (),
+    weights: Any = (),
+    teacher: Any = (),
 ) -> Trace:
     """`losses`: a named tuple of numbers. `weights`, `teacher`: of student and teacher, after the iteration."""
+    value_range = teacher.range.ends if _learns(teacher) else space.value_range
     n = episodes.started.shape[0]
     kept = jnp.nonzero(episodes.started, size=TASKS_KEPT, fill_value=n)[0]
 
@@ -84,10 +94,50 @@ def traced(
         train_success=mean_finished(episodes.success.astype(jnp.float32)),
         train_length=mean_finished(episodes.length.astype(jnp.float32)),
         losses=losses._asdict(),
+        values={**value_numbers(answers, value_range), **_learnt(teacher)},
         finite=jnp.stack([*(_all(jnp.isfinite, x) for x in finite), _all(lambda x: ~jnp.isnan(x), teacher)]),
         inside=~jnp.any(astray),
         place=_first_bad(episodes, played, astray),
     )
+
+
+def value_numbers(
+    answers: Sequence[tuple[Any, Any]], value_range: tuple[Any, Any] | None, xp: Any = jnp
+) -> dict[str, Any]:
+    """What a teacher was told of the student's values, in a few numbers; nothing if it did not ask.
+
+    mean, spread (standard deviation); the shares at or beyond the `low` and the `high` end of their range; and the
+    shares of tasks of the pool and of other tasks (targets, most often) that can be learnt now. `xp`: NumPy, on
+    the host.
+    """
+    if not answers or value_range is None:
+        return {}
+    value = xp.concatenate([given for _, given in answers])
+    of_pool = xp.concatenate([tasks.row for tasks, _ in answers]) >= 0
+    low, high = value_range
+    share = (value - low) / (high - low)
+    learnable = (share >= LEARNABLE) & (share <= 1 - LEARNABLE)
+
+    def among(which: Any) -> Any:
+        return xp.where(xp.any(which), xp.sum(learnable & which) / xp.maximum(xp.sum(which), 1), xp.nan)
+
+    return {
+        "mean": xp.mean(value),
+        "spread": xp.std(value),
+        "low": xp.mean(share <= AT_END),
+        "high": xp.mean(share >= 1 - AT_END),
+        "learnable_tasks": among(of_pool),
+        "learnable_targets": among(~of_pool),
+    }
+
+
+def _learnt(teacher: Any) -> dict[str, Array]:
+    """The range of values, where it is learnt."""
+    return dict(zip(("range_low", "range_high"), teacher.range.ends, strict=True)) if _learns(teacher) else {}
+
+
+def _learns(teacher: Any) -> bool:
+    return isinstance(teacher, RangedState)
 
 
 def is_sound(trace: Trace) -> np.ndarray:
@@ -97,11 +147,14 @@ def is_sound(trace: Trace) -> np.ndarray:
 
 def stacked(traces: list[Trace]) -> dict[str, np.ndarray]:
     """The traces of a run as named arrays with leading axes (seed, iteration)."""
-    both = jax.tree.map(lambda *x: np.stack(x, axis=1), *traces)
+    both = jax.tree.map(lambda *x: np.stack(x, axis=1), *(trace._replace(values={}) for trace in traces))
+    unknown = np.full(traces[0].finite.shape[:1], np.nan, np.float32)  # an earlier version did not look at values
+    names = dict.fromkeys(name for trace in traces for name in trace.values)
+    values = {f"value_{k}": np.stack([trace.values.get(k, unknown) for trace in traces], axis=1) for k in names}
     rows = {k: v for k, v in both._asdict().items() if isinstance(v, np.ndarray)}
     task = {f"task_{k}": v for k, v in both.task._asdict().items()}
     losses = {f"loss_{k}": v for k, v in both.losses.items()}
-    return {**task, **rows, **losses}
+    return {**task, **rows, **losses, **values}
 
 
 def unstacked(arrays: dict[str, Any], iterations: int) -> list[Trace]:
@@ -111,10 +164,12 @@ def unstacked(arrays: dict[str, Any], iterations: int) -> list[Trace]:
         return {k.removeprefix(prefix): v[:, i] for k, v in arrays.items() if k.startswith(prefix)}
 
     def one(i: int) -> Trace:
-        rest = {k: v[:, i] for k, v in arrays.items() if not k.startswith(("task_", "loss_"))}
+        rest = {k: v[:, i] for k, v in arrays.items() if not k.startswith(("task_", "loss_", "value_"))}
         unwatched = len(FINITE) - rest["finite"].shape[1]  # an earlier version watched for less
         rest["finite"] = np.pad(rest["finite"], ((0, 0), (0, unwatched)), constant_values=True)
-        return Trace(task=Task(**part("task_", i)), losses=part("loss_", i), place=None, **rest)
+        return Trace(
+            task=Task(**part("task_", i)), losses=part("loss_", i), values=part("value_", i), place=None, **rest
+        )
 
     return [one(i) for i in range(iterations)]
 

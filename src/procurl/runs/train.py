@@ -39,6 +39,7 @@ def train(
     callback: Callable[[Progress], bool | None] | None = None,
     time_teacher: bool = False,
     workers: int | None = None,
+    strict: bool = False,
 ) -> Result:
     """Train one student per seed with a curriculum, and evaluate it on the held-out target tasks.
 
@@ -58,6 +59,8 @@ def train(
         time_teacher: also measure the teacher's share of an iteration (compiles its functions once more).
         workers: processes that play an environment outside of JAX (the Bipedal Walker); by default one per core. How
             many there are does not change the result.
+        strict: a curriculum that does nothing for 20 iterations (tasks like uniform draws, or values outside of their
+            range) is an error, and not a warning. The settings of the paper are exempt.
 
     NaN or infinity stops the seed in which it appears, and no other: its curves and evaluations are NaN from there on,
     and `result.failures` and `out/failures/` say where it was. With no seed left, NonFiniteError is raised.
@@ -81,7 +84,7 @@ def train(
         Interruptible() as interrupt,
         closing(engine_for(env, teacher, config, seed_numbers, workers)) as engine,
     ):
-        log = Log(env, teacher, config, seed_numbers, n_iterations)
+        log = Log(env, teacher, config, seed_numbers, n_iterations, strict=strict)
         [result] = repeat(engine, log, folder, interrupt, callback, time_teacher)
     if log.status == "failed":
         raise log.failure()
@@ -150,6 +153,9 @@ def engine_for(
     fields: dict[str, np.ndarray] | None = None,
 ) -> AnyEngine:
     """Where the environment lives: in JAX, or in worker processes. `fields`: see `Engine`."""
+    from procurl.teachers.ranged import ranged
+
+    teacher = ranged(teacher)
     if isinstance(env, HostEnv):
         from procurl.runs.host.engine import HostEngine
 

@@ -26,6 +26,7 @@ from procurl.students import adam, nets
 from procurl.types import Task, TaskSpace
 
 Layers = list[dict[str, Any]]  # of JAX's or NumPy's arrays
+SCALE = ("unknown", "unit", "offset")  # of a model: learnt where the space names no range of values
 
 
 class ReturnModel(NamedTuple):
@@ -56,7 +57,8 @@ class ReturnRegressor:
     and keeps the weights of the epoch that was best on the held-out fifth.
 
     Args:
-        space: of the contexts; its bounds and value range scale inputs and outputs.
+        space: of the contexts; its bounds and value range scale inputs and outputs. Without a value range, the returns
+            of each fit scale the outputs.
         every: episodes between two fits; None: only when `fit` is called.
         first: episodes before the first fit; `every` if not given.
         hidden: widths of the layers.
@@ -96,7 +98,8 @@ class ReturnRegressor:
             every, first, epochs, batch_size, lr, seed,
         )  # fmt: skip
         low, high = np.asarray(space.low), np.asarray(space.high)
-        v_min, v_max = space.value_range
+        v_min, v_max = space.value_range or (0.0, 1.0)
+        self._learns_range = space.value_range is None and scale
         wide = np.where(high > low, high - low, 1.0)
         self._widths = (len(low), *hidden, 1)
         self.model = ReturnModel(
@@ -126,6 +129,8 @@ class ReturnRegressor:
         ret = measured("ret", np.asarray(ret).item())
         self._contexts.append(given)
         self._returns.append(float(np.float32(ret)))
+        if self._learns_range and not self.fits:
+            self.model = self.model._replace(unknown=np.float32(min(self._returns)))
         due_after = self.every if self.fits else self.first
         if due_after is not None and len(self._returns) >= due_after:
             self.fit()
@@ -135,6 +140,10 @@ class ReturnRegressor:
         n = len(self._returns)
         if n < 5:
             raise ConfigError(f"{n} episodes since the last fit: expected at least 5")
+        if self._learns_range:
+            lowest, width = np.float32(min(self._returns)), np.float32(np.ptp(self._returns))
+            unit = width if width > 0 else np.float32(abs(lowest) or 1.0)  # all alike: any unit of that size
+            self.model = self.model._replace(offset=lowest, unit=unit)
         rng = np.random.default_rng([self.seed, self.fits])
         order = rng.permutation(n)
         x = ((np.stack(self._contexts) - self.model.centre) * self.model.factor)[order]  # f32[n, d]
@@ -168,11 +177,15 @@ class ReturnRegressor:
             "fits": np.array(self.fits, np.int32),
             "contexts": np.array(self._contexts, np.float32).reshape(-1, d),
             "returns": np.array(self._returns, np.float32),
+            **({"scale": np.array([getattr(self.model, k) for k in SCALE])} if self._learns_range else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of `state_dict`, in a regressor that was made in the same way."""
         self._know(_on_host(state["layers"]), int(state["fits"]))
+        if self._learns_range:
+            scale = np.asarray(state["scale"], np.float32)
+            self.model = self.model._replace(**dict(zip(SCALE, scale, strict=True)))
         self._contexts = list(np.array(state["contexts"], np.float32))
         self._returns = [float(r) for r in state["returns"]]
 

@@ -23,8 +23,10 @@ def make_teacher(
     """A strategy with the hyper-parameters of a setting (by default the space's own), some of them overridden.
 
     `redraw_every=N`, for strategies over a pool, draws a new pool every N environment steps; `on_pool=True`, for
-    strategies that invent contexts, plays the pool's nearest task instead.
+    strategies that invent contexts, plays the pool's nearest task instead. "auto" chooses the strategy: see `auto`.
     """
+    if name == "auto":
+        name = auto(space)
     if name not in TEACHERS:
         raise unknown_name("teacher", name, TEACHERS)
     if not isinstance(space, TaskSpace):
@@ -42,3 +44,14 @@ def make_teacher(
     if on_pool and name not in INVENTORS:
         raise ConfigError(f"on_pool: {name} plays tasks of the pool anyway; it is for {', '.join(INVENTORS)}")
     return wrapped(teacher, redraw_every, on_pool)
+
+
+def auto(space: TaskSpace) -> str:
+    """The strategy for a space of which nothing else is known.
+
+    Where points between two tasks are tasks, procurl-path. Tasks that are mere labels: procurl-target, if it is known
+    how similar they are, else procurl-unif.
+    """
+    if not space.labels:
+        return "procurl-path"
+    return "procurl-unif" if space.similarity is None else "procurl-target"

@@ -145,6 +145,14 @@ def in_box(space: TaskSpace, context: Array) -> Array:
     return (context - space.low) / jnp.where(span > 0, span, 1.0)
 
 
+def level(space: TaskSpace, given: float | None, share: float) -> Any:
+    """A return to compare with: the given one, or a share of the way from the smallest to the largest."""
+    if given is not None:
+        return given
+    low, high = space.known_range
+    return low + share * (high - low)
+
+
 def wrapped(teacher: Any, redraw_every: int | None = None, on_pool: bool = False) -> Any:
     """The strategy itself, or with a new pool every so many steps, or held to its pool."""
     if redraw_every is not None:

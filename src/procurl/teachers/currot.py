@@ -19,7 +19,7 @@ from jax import Array
 from procurl.check.fields import check_fields, param
 from procurl.errors import ConfigError
 from procurl.programs import pytree
-from procurl.teachers.base import once_if
+from procurl.teachers.base import level, once_if
 from procurl.teachers.nadaraya_watson import estimate, estimate_around
 from procurl.teachers.success_buffer import Pairs, absorb, latest, no_pairs, remember, search_samples
 from procurl.teachers.transport import assign, require_distances, squared_distances
@@ -27,7 +27,7 @@ from procurl.types import Critic, Episodes, Task, TaskSpace, random_seeds
 
 
 class CurrotState(NamedTuple):
-    particles: Array  # f32[n, d]  the training distribution
+    particles: Array  # f32[n, d]  the training distribution; like all contexts in here, in the space's units
     waiting: Pairs  # the latest episodes since the last update, n/2 at most
     success: Pairs  # n pairs, see success_buffer.py
     fail: Pairs  # the last n pairs that the success buffer did not keep
@@ -43,8 +43,11 @@ class CURROT:
 
     invents: ClassVar[bool] = True  # contexts that are not in the pool: see `base.OnPool`
     space: TaskSpace
-    v_lb: float = param(0.6, "delta: the return that the student must be able to reach, in units of return")
-    epsilon: float = param(0.05, "trust region: a particle moves at most sqrt(epsilon), in context units")
+    v_lb: float | None = param(
+        None, "delta: the return that the student must be able to reach, in units of return; None: see v_lb_share"
+    )
+    v_lb_share: float = param(0.6, "without v_lb: delta as a share of the range of values", at_least=0, at_most=1)
+    epsilon: float = param(0.05, "trust region: a particle moves at most sqrt(epsilon), in the space's units")
     n_particles: int = param(500, "particles, and capacity of each buffer", static=True, at_least=2, at_most=5000)
     n_candidates: int = param(100, "random places that a particle considers", static=True, at_least=1, at_most=5000)
     update_after: int = param(50, "finished episodes that it takes for the next update", at_least=1)
@@ -65,7 +68,8 @@ class CURROT:
 
     def init(self, key: Array) -> CurrotState:
         n, d = self.n_particles, self.space.dim
-        particles = jax.random.uniform(key, (n, d), minval=self.space.low, maxval=self.space.high)
+        low, high = self._box
+        particles = jax.random.uniform(key, (n, d), minval=low, maxval=high)
         may_move, not_yet = jnp.logical_not(self.wait_until_threshold), jnp.bool_(False)
         return CurrotState(
             particles, no_pairs(n // 2, d), no_pairs(n, d), no_pairs(n, d), not_yet, may_move, jnp.float32(jnp.inf)
@@ -75,11 +79,13 @@ class CURROT:
         k_row, k_jitter, k_seed = jax.random.split(key, 3)
         rows = jax.random.randint(k_row, (n,), 0, self.n_particles)
         noise = jax.random.uniform(k_jitter, (n, self.space.dim), minval=-self.jitter, maxval=self.jitter)
-        context = self.space.project(state.particles[rows] + noise * (self.space.high - self.space.low))
+        low, high = self._box
+        context = self.space.project(self.space.unscaled(state.particles[rows] + noise * (high - low)))
         return Task(context, random_seeds(k_seed, (n,)), jnp.full(n, -1, jnp.int32))
 
     def observe(self, state: CurrotState, key: Array, episodes: Episodes, critic: Critic) -> CurrotState:
-        ended = latest(episodes, self.n_particles // 2, self.space.value_range[0])
+        task = episodes.task._replace(context=self.space.scaled(episodes.task.context))
+        ended = latest(episodes._replace(task=task), self.n_particles // 2, self.space.known_range[0])
         state = state._replace(waiting=remember(state.waiting, ended, ended.valid))
         return once_if(state.waiting.size >= self.update_after, lambda state: self._update(state, key), state)
 
@@ -89,9 +95,9 @@ class CURROT:
 
         pairs = [watched.success, watched.fail]
         value = self._estimate(pairs, watched.particles)
-        threshold_reached = state.threshold_reached | (jnp.mean(value) >= self.v_lb)
+        threshold_reached = state.threshold_reached | (jnp.mean(value) >= self._delta)
 
-        particles, valid = self._repair(watched, value >= self.v_lb, k_search)
+        particles, valid = self._repair(watched, value >= self._delta, k_search)
         aim = self._aim(particles, k_aim)
         particles = self._advance(pairs, particles, valid, aim, k_candidates)
         return watched._replace(
@@ -101,8 +107,8 @@ class CURROT:
     def _remember(self, state: CurrotState, key: Array) -> CurrotState:
         """The buffers after the episodes that were waiting."""
         new = state.waiting
-        targets = self.space.sample_target(key, self.n_particles).context
-        success, reached, refused = absorb(state.success, new, state.delta_reached, self.v_lb, targets)
+        targets = self.space.scaled(self.space.sample_target(key, self.n_particles).context)
+        success, reached, refused = absorb(state.success, new, state.delta_reached, self._delta, targets)
         fail = remember(state.fail, new, refused & state.threshold_reached)
         lowest = jnp.min(jnp.where(new.valid, new.ret, jnp.inf))
         r_min = jnp.where(jnp.isfinite(state.r_min), state.r_min, lowest)
@@ -111,6 +117,14 @@ class CURROT:
 
     def _estimate(self, pairs: list[Pairs], context: Array) -> Array:
         return estimate(pairs, context, self._bandwidth)
+
+    @property
+    def _box(self) -> tuple[Array, Array]:
+        return self.space.scaled(self.space.low), self.space.scaled(self.space.high)
+
+    @property
+    def _delta(self) -> float | Array:
+        return level(self.space, self.v_lb, self.v_lb_share)
 
     @property
     def _radius(self) -> Array:
@@ -125,9 +139,9 @@ class CURROT:
 
         Only to places that are good enough, if there are enough of those.
         """
-        box = (self.space.low, self.space.high)
-        found = search_samples(key, state.success, state.delta_reached, self.v_lb, self.epsilon, state.r_min, box)
-        good = self._estimate([state.success, state.fail], found) >= self.v_lb
+        given = state.delta_reached, self._delta, self.epsilon, state.r_min, self._box
+        found = search_samples(key, state.success, *given)
+        good = self._estimate([state.success, state.fail], found) >= self._delta
         eligible = good | (jnp.sum(good) < jnp.sum(~valid))
         cost = jnp.where(eligible, squared_distances(state.particles, found), jnp.inf)
         cost = jnp.where(valid[:, None], 0.0, cost)  # the others take what is left, and ignore it
@@ -137,7 +151,7 @@ class CURROT:
 
     def _aim(self, particles: Array, key: Array) -> Array:
         """Where each particle would go: the optimal transport to fresh targets."""
-        targets = self.space.sample_target(key, self.n_particles).context
+        targets = self.space.scaled(self.space.sample_target(key, self.n_particles).context)
         return targets[assign(squared_distances(particles, targets))]
 
     def _advance(self, pairs: list[Pairs], particles: Array, valid: Array, aim: Array, key: Array) -> Array:
@@ -148,14 +162,14 @@ class CURROT:
         """
         k_candidates, k_consult = jax.random.split(key)
         straight, around = candidates(k_candidates, particles, aim, valid, self._radius, self.n_candidates)
-        around = jnp.clip(around, self.space.low, self.space.high)  # the straight step never leaves the box
-        free = self._estimate(pairs, straight) > self.v_lb
+        around = jnp.clip(around, *self._box)  # the straight step never leaves the box
+        free = self._estimate(pairs, straight) > self._delta
 
         blocked_first = jnp.argsort(free)
         centre, places, y = particles[blocked_first], around[blocked_first], aim[blocked_first]
         value = estimate_around(pairs, centre, places, self._bandwidth, k_consult, n_asked=jnp.sum(~free))
         gap = jnp.sum((places - y[:, None]) ** 2, axis=-1)
-        good = value > self.v_lb
+        good = value > self._delta
         nearest = jnp.argmin(jnp.where(good, gap, jnp.inf), axis=1)
         choice = jnp.where(jnp.any(good, axis=1), nearest, jnp.argmax(value, axis=1))  # argmax: staying wins a tie
         best = jnp.take_along_axis(places, choice[:, None, None], axis=1)[:, 0]

@@ -16,6 +16,7 @@ from jax import Array
 
 from procurl.check.fields import check_fields, param
 from procurl.programs import pytree
+from procurl.teachers.base import level
 from procurl.teachers.transport import assign, require_distances, squared_distances
 from procurl.types import Critic, Episodes, Task, TaskSpace, random_seeds
 
@@ -45,6 +46,7 @@ class GRADIENT:
     """
 
     invents: ClassVar[bool] = True  # contexts that are not in the pool: see `base.OnPool`
+    may_be_uniform: ClassVar[bool] = True  # its first stage is, and ends by itself
     space: TaskSpace
     n_stages: int = param(
         10,
@@ -54,7 +56,10 @@ class GRADIENT:
         at_most=10_000,
     )
     max_steps_per_stage: int = param(100_000, "environment steps after which a stage ends anyway", at_least=1)
-    threshold: float = param(0.8, "mean return of an iteration's episodes that ends a stage; in units of return")
+    threshold: float | None = param(
+        None, "mean return of an iteration's episodes that ends a stage; in units of return; None: see threshold_share"
+    )
+    threshold_share: float = param(0.8, "without a threshold: as a share of the range of values", at_least=0, at_most=1)
     n_particles: int = param(500, "tasks in the samples of source and target", static=True, at_least=1, at_most=5000)
 
     def __post_init__(self) -> None:
@@ -66,7 +71,7 @@ class GRADIENT:
         shape = (self.n_particles, self.space.dim)
         source = jax.random.uniform(k_source, shape, minval=self.space.low, maxval=self.space.high)
         target = self.space.sample_target(k_target, self.n_particles).context
-        sigma = assign(squared_distances(source, target))  # i32[p]
+        sigma = assign(squared_distances(self.space.scaled(source), self.space.scaled(target)))  # i32[p]
         return GradientState(source, target[sigma], jnp.int32(0), jnp.int32(0))
 
     def propose(self, state: GradientState, key: Array, n: int) -> Task:
@@ -81,7 +86,8 @@ class GRADIENT:
         mean_return = jnp.sum(jnp.where(counts, episodes.ret, 0.0)) / jnp.maximum(n_counts, 1)
         steps = state.steps + jnp.sum(episodes.steps, dtype=jnp.int32)
 
-        mastered = (n_counts > 0) & (mean_return >= self.threshold)
+        threshold = level(self.space, self.threshold, self.threshold_share)
+        mastered = (n_counts > 0) & (mean_return >= threshold)
         ends = (mastered | (steps >= self.max_steps_per_stage)) & (state.stage < self.n_stages)
         return state._replace(stage=state.stage + ends, steps=jnp.where(ends, 0, steps))
 

@@ -18,6 +18,7 @@ class IID(PoolTeacher):
     """Every task of the pool with the same probability."""
 
     redrawable: ClassVar[bool] = True  # a new pool costs it nothing: see `base.Redrawn`
+    may_be_uniform: ClassVar[bool] = True  # it means to be: no warning
 
 
 @pytree
@@ -26,6 +27,7 @@ class Target(PoolTeacher):
     """A fresh draw from the target distribution for every episode."""
 
     invents: ClassVar[bool] = True  # contexts that are not in the pool: see `base.OnPool`
+    may_be_uniform: ClassVar[bool] = True  # where the target distribution is
 
     def init(self, key: Array) -> tuple[()]:
         return ()

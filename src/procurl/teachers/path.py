@@ -30,6 +30,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from procurl.check.fields import param
+from procurl.check.numbers import LARGEST
 from procurl.errors import ConfigError
 from procurl.programs import pytree
 from procurl.teachers.base import PoolTeacher, cumulative, draw, in_box
@@ -42,7 +43,7 @@ class Memory(NamedTuple):
 
     place: Array  # f32[m, d]  contexts, as shares of the box
     success: Array  # f32[m]  0 or 1
-    share: Array  # f32[m]  the return as a share of the range of values
+    ret: Array  # f32[m]
     next: Array  # i32  where the next one goes
 
 
@@ -130,12 +131,10 @@ class ProCuRLPath(PoolTeacher):
         """With the episodes that ended in this iteration in place of the oldest."""
         order = memory.next + jnp.cumsum(episodes.finished) - 1
         row = jnp.where(episodes.finished, order % self.memory, self.memory)  # beyond the end: dropped
-        low, high = self.space.value_range
-        share = jnp.clip(jnp.nan_to_num((episodes.ret - low) / (high - low)), 0.0, 1.0)
         return Memory(
             memory.place.at[row].set(in_box(self.space, episodes.task.context), mode="drop"),
             memory.success.at[row].set(episodes.success.astype(jnp.float32), mode="drop"),
-            memory.share.at[row].set(share, mode="drop"),
+            memory.ret.at[row].set(jnp.nan_to_num(episodes.ret, nan=-LARGEST), mode="drop"),
             (memory.next + jnp.sum(episodes.finished, dtype=jnp.int32)) % self.memory,
         )
 
@@ -143,7 +142,9 @@ class ProCuRLPath(PoolTeacher):
         """p at each of n contexts, f32[n, d] -> f32[n]. Without a success so far, shares of the range of returns count:
         where an environment knows no success, they always do.
         """
-        outcome = jnp.where(jnp.any(memory.success > 0), memory.success, memory.share)
+        low, high = self.space.known_range
+        share = jnp.clip((memory.ret - low) / (high - low), 0.0, 1.0)
+        outcome = jnp.where(jnp.any(memory.success > 0), memory.success, share)
         square = squared_distances(in_box(self.space, context), memory.place)
         weight = jnp.exp(-0.5 * square / self.width**2)
         # Plain sums, which are fused with the weights: on a GPU a product would first write all of them to memory.

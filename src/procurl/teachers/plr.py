@@ -47,6 +47,7 @@ class PLR(PoolTeacher):
     """
 
     reads_advantages: ClassVar[bool] = True  # a host loop that cannot provide them refuses this teacher
+    may_be_uniform: ClassVar[bool] = True  # while there are new tasks
 
     rho: float = param(0.5, "share of replays that go by staleness, 0 to 1; the others go by score", at_least=0)
     beta: float = param(0.1, "temperature of the ranks; small: the best only, large: all seen tasks alike")

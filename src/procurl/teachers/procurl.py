@@ -38,7 +38,7 @@ def learning_potential(value: Array, space: TaskSpace) -> Array:
     The paper writes V/V_max (V_max - V), and has V_max = 1 everywhere: where returns are larger (the Bipedal Walker),
     it scales them first. Taken literally, its beta would have to shrink with the square of V_max.
     """
-    v_min, v_max = space.value_range
+    v_min, v_max = space.known_range
     v = jnp.clip(jnp.nan_to_num((value - v_min) / (v_max - v_min), nan=0.0, posinf=0.0, neginf=0.0), 0.0, 1.0)
     return v * (1 - v)
 
@@ -89,7 +89,7 @@ class ProCuRLTarget(PoolTeacher):
     )
     n_targets: int | None = param(None, "how many targets to use; None: all of the space's", static=True, at_least=1)
     resample_targets: bool = param(False, "draw new targets at every update (release)", static=True)
-    length_scale: float = param(1.0, "distance over which the correlation falls by e; in context units")
+    length_scale: float = param(1.0, "distance over which the correlation falls by e; in the space's units")
     similarity: Similarity | None = param(
         None, "K(contexts, targets) in place of exp(-distance / length_scale)", static=True
     )
@@ -211,7 +211,8 @@ class ProCuRLTarget(PoolTeacher):
     def _similarity(self, contexts: Array, targets: Array) -> Array:
         if self.similarity is not None:
             return self.similarity(contexts, targets)
-        return jnp.exp(-distance(contexts, targets) / self.length_scale)
+        apart = distance(self.space.scaled(contexts), self.space.scaled(targets))
+        return jnp.exp(-apart / self.length_scale)
 
     def _pair_similarity(self, rows: Array, targets_rows: Array, targets: Task) -> Array:
         def one(context: Array, target: Array) -> Array:

@@ -21,7 +21,7 @@ from jax import Array
 from procurl.check.fields import param
 from procurl.errors import ConfigError
 from procurl.programs import pytree
-from procurl.teachers.base import PoolTeacher
+from procurl.teachers.base import PoolTeacher, level
 from procurl.teachers.transport import require_distances, squared_distances
 from procurl.types import Critic, Episodes
 
@@ -36,7 +36,10 @@ class SPDLState(NamedTuple):
 class SPDL(PoolTeacher):
     """The distribution nearest to the target's under which the student is still good enough."""
 
-    v_lb: float = param(0.5, "delta: the mean value that the student must keep, in units of return")
+    v_lb: float | None = param(
+        None, "delta: the mean value that the student must keep, in units of return; None: see v_lb_share"
+    )
+    v_lb_share: float = param(0.5, "without v_lb: delta as a share of the range of values", at_least=0, at_most=1)
     epsilon: float = param(0.5, "largest KL divergence of one update", at_least=0)
     target: Literal["mu", "uniform"] = param(
         "mu", "where to go: 'mu', the target distribution (SPDL); 'uniform', the whole pool (release)", static=True
@@ -57,21 +60,29 @@ class SPDL(PoolTeacher):
         return SPDLState(uniform, uniform if self.target == "uniform" else self._log_mu())
 
     def observe(self, state: SPDLState, key: Array, episodes: Episodes, critic: Critic) -> SPDLState:
-        value = usable_values(critic.value(self.space.pool), self.space.value_range[0])
-        log_p = self_paced(value, state.log_weights, state.log_mu, self.v_lb, self.epsilon)
+        value = usable_values(critic.value(self.space.pool), self.space.known_range[0])
+        delta = level(self.space, self.v_lb, self.v_lb_share)
+        log_p = self_paced(value, state.log_weights, state.log_mu, delta, self.epsilon, self._tolerance)
         return SPDLState(log_p, state.log_mu)
+
+    @property
+    def _tolerance(self) -> float | Array:
+        """How far below delta a mean value may be; in units of return."""
+        low, high = self.space.known_range
+        return 1e-3 if isinstance(low, int | float) else 1e-3 * (high - low)
 
     def _log_mu(self) -> Array:
         """mu on the pool, where a point target has no density: log mean_j exp(-|c_i - t_j|^2 / 2h^2)."""
-        targets = self.space.targets.context
-        diagonal = jnp.sqrt(jnp.sum((self.space.high - self.space.low) ** 2))
+        scaled = self.space.scaled
+        targets = scaled(self.space.targets.context)
+        diagonal = jnp.sqrt(jnp.sum((scaled(self.space.high) - scaled(self.space.low)) ** 2))
         h = jnp.where(diagonal > 0, self.bandwidth * diagonal, 1.0)  # all contexts alike: any will do
 
         def log_density(context: Array) -> Array:
             return jax.nn.logsumexp(-0.5 * squared_distances(context[None] / h, targets / h)[0])
 
         n = self.space.n_pool
-        return normalised(jax.lax.map(log_density, self.space.pool.context, batch_size=min(n, 256)))
+        return normalised(jax.lax.map(log_density, scaled(self.space.pool.context), batch_size=min(n, 256)))
 
 
 def usable_values(value: Array, v_min: float) -> Array:
@@ -87,7 +98,14 @@ def normalised(log_p: Array) -> Array:
     return jax.nn.log_softmax(jnp.maximum(jax.nn.log_softmax(log_p), floor))
 
 
-def self_paced(value: Array, log_q: Array, log_mu: Array, delta: float | Array, epsilon: float | Array) -> Array:
+def self_paced(
+    value: Array,
+    log_q: Array,
+    log_mu: Array,
+    delta: float | Array,
+    epsilon: float | Array,
+    tolerance: float | Array = 1e-3,
+) -> Array:
     """The next distribution, f32[n], as log-probabilities.
 
     By the conditions of Karush, Kuhn and Tucker it has the form
@@ -111,7 +129,7 @@ def self_paced(value: Array, log_q: Array, log_mu: Array, delta: float | Array, 
     feasible = easiest.value >= need
     furthest = family.furthest(q, radius, jnp.where(feasible, need, -2.0))  # -2: ask for nothing, the result is unused
     chosen = jax.tree.map(lambda a, b: jnp.where(feasible, a, b), furthest, easiest)
-    good_enough = ~feasible | (chosen.value >= need - jnp.maximum(1e-3 / scale, 1e-5))  # 1e-5: rounding
+    good_enough = ~feasible | (chosen.value >= need - jnp.maximum(tolerance / scale, 1e-5))  # 1e-5: rounding
     accepted = good_enough & (chosen.kl <= epsilon * (1 + 1e-3) + 1e-6)
     return normalised(jnp.where(accepted, family.log_p(chosen.a, chosen.b), log_q))
 

@@ -28,6 +28,7 @@ from procurl.bench.stats import (
     stratified_interval,
     summarise,
 )
+from procurl.runs.store.result import range_of
 
 WINDOWS = (1, 3, 5, 9)  # evaluations that a smoothed curve averages over
 FRAMES = 40  # positions of the slider over training
@@ -160,7 +161,14 @@ def _decimals(study: Study) -> int:
 
 
 def _value_range(study: Study) -> tuple[float, float]:
-    low, high = study.space["value_range"] if study.space else (0.0, 1.0)
+    if study.space is None:
+        return 0.0, 1.0
+    given = study.space["value_range"]
+    low, high = (
+        range_of(np.concatenate([(s.final if s.ret is None else s.ret).ravel() for s in study.strategies]))
+        if given is None
+        else given
+    )
     return float(low), float(high)
 
 

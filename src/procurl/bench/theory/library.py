@@ -24,8 +24,9 @@ def procurl_target(bandit: Bandit, beta: float) -> ProCuRLTarget:
     """The teacher, over the tasks of the bandit as its pool and the bandit's target as its target."""
     bound = np.abs(bandit.psi).max(axis=0)
     space = task_space(
-        -bound, bound, target=bandit.psi[bandit.target], pool=bandit.psi, n_targets=1, n_held_out=1, fresh_seeds=False
-    )
+        -bound, bound, target=bandit.psi[bandit.target], pool=bandit.psi, n_targets=1, n_held_out=1, fresh_seeds=False,
+        value_range=(0.0, 1.0),
+    )  # fmt: skip
     product = inner_product(lambda psi: psi)
     return ProCuRLTarget(space, beta=beta, similarity=lambda c, t: jnp.maximum(product(c, t), 0.0))
 

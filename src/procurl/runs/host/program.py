@@ -18,6 +18,7 @@ from procurl.runs.engine import teach_once
 from procurl.runs.seeds import over_seeds
 from procurl.runs.trace import Played, traced
 from procurl.students import replay, sac
+from procurl.students.critic import Overheard
 from procurl.students.replay import Replay
 from procurl.students.transitions import as_transitions
 from procurl.types import Task
@@ -64,9 +65,10 @@ def program_for(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> H
     def watch(key: Array, given: Any, t: Array, teacher: Any) -> Any:
         state, episodes, rows, slot, model, losses, networks = given
         *_, k_watch = iteration_keys(key, t)
-        state = teacher.observe(state, k_watch, episodes, model)
+        critic = Overheard(model)
+        state = teacher.observe(state, k_watch, episodes, critic)
         seen = _seen(rows, slot, model.value(episodes.task), sizes[0], config.n_envs)
-        return state, traced(teacher.space, episodes, seen, losses, networks, state)
+        return state, traced(teacher.space, episodes, seen, losses, critic.answers, networks, state)
 
     def only_teach(key: Array, given: Any, t: Array, teacher: Any) -> Any:
         state, model = given

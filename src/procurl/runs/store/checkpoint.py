@@ -89,7 +89,7 @@ class RunFolder:
         carry = engine.restored(self.found.state, str(self.found.path))
         for path in self.results:
             result.remove_result(path)
-        logger.info("%s: going on after %s steps", self.path, f"{log.iterations * log.config.student.n_steps:,}")
+        logger.info("%s: going on after %s steps", self.path, f"{log.steps_done:,}")
         self._saved_iterations = log.iterations
         self._saved_at = time.perf_counter()
         return carry

@@ -71,13 +71,18 @@ def _provenance(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _timing(parts: list[dict[str, Any]]) -> dict[str, Any]:
     summed = {k: round(sum(p[k] for p in parts), 3) for k in SECONDS if k in parts[0]}
-    shares = [p["teacher_share_timed_alone"] for p in parts if p.get("teacher_share_timed_alone") is not None]
+
+    def mean(name: str) -> float | None:
+        known = [p[name] for p in parts if p.get(name) is not None]
+        return float(np.mean(known)) if known else None
+
+    speed = mean("steps_per_second")
     return {
         **parts[0],
         **summed,
         "began": min(p["began"] for p in parts),
-        "steps_per_second": round(float(np.mean([p["steps_per_second"] for p in parts])), 1),
-        "teacher_share_timed_alone": float(np.mean(shares)) if shares else None,
+        "steps_per_second": None if speed is None else round(speed, 1),
+        "teacher_share_timed_alone": mean("teacher_share_timed_alone"),
         "saves": sum(p["saves"] for p in parts),
         "resumed_at_steps": sorted(step for p in parts for step in p["resumed_at_steps"]),
     }

@@ -4,7 +4,7 @@
     provenance.json     versions, commit, hardware, and how the run ended
     evaluations.npz     steps, returns and successes per seed, evaluation and held-out task
     trace.npz           per seed and iteration: tasks that began, training returns, losses
-    policy.safetensors  the students' weights, all seeds
+    policy.safetensors  the students' weights, all seeds; nothing where somebody else's loop trained them
     timing.json         everything about the clock
     manifest.json       format version and the SHA-256 of each file, written last
     failures/           only if seeds failed: a folder for each, see failure.py
@@ -58,6 +58,12 @@ class Result:
     def success(self) -> np.ndarray:
         """f32[S, E]: share of evaluation episodes that reached the goal."""
         return self.task_success.mean(axis=-1)
+
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """The smallest and largest return that the space names, or, where these were learnt, that were evaluated."""
+        given = self.config["space"]["value_range"]
+        return tuple(given) if given is not None else range_of(self.task_ret)
 
     @property
     def status(self) -> str:
@@ -127,9 +133,17 @@ class SaveError(RunFolderError):
         self.args = (f"{self.args[0]} {what}",)
 
 
+def range_of(returns: np.ndarray) -> tuple[float, float]:
+    """From the smallest to the largest, of all that are finite; never empty."""
+    finite = returns[np.isfinite(returns)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    return low, high if high > low else low + (abs(low) or 1.0)
+
+
 def steps_per_iteration(config: dict[str, Any]) -> int:
     """Environment steps of each seed in one iteration, from the configuration of a run."""
-    student = config["config"].get("sac") or config["config"]["ppo"]
+    options = config["config"]
+    student = options.get("sac") or options.get("ppo") or options["loop"]
     return int(student["n_steps"])
 
 
@@ -210,6 +224,11 @@ def load_policy(path: str | os.PathLike[str], seed: int | None = None) -> Any:
     if not sound or seed in failed:
         which = f"the sound ones are {sound}" if sound else "so are all others"
         raise ConfigError(f"{failed[seeds[0] if seed is None else seed]}. It left no policy; {which}.")
+    if not data["policy.safetensors"]:
+        raise ConfigError(
+            f"{path} is a run of {data['provenance.json'].get('engine', 'another program')}: it holds no policy of "
+            f"procurl's; load the one that your own program saved"
+        )
     row = seeds.index(sound[0] if seed is None else seed)
     params = {k: v[row] for k, v in data["policy.safetensors"].items()}
     try:

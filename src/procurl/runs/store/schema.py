@@ -44,11 +44,14 @@ def _config(data: dict[str, Any]) -> None:
     space = _field(config, "space", dict)
     names = _list(space, "names", str)
     for part, length in (("low", len(names)), ("high", len(names)), ("value_range", 2)):
+        if part == "value_range" and space.get(part, ()) is None:
+            continue  # it was learnt
         if len(_list(space, part, Number)) != length:
             raise ValueError(f"space.{part} has {len(space[part])} numbers; expected {length}")
     _field(space, "sha256", str)
     options = _field(config, "config", dict)
-    student = _field(options, "sac" if options.get("sac") is not None else "ppo", dict)
+    kinds = [kind for kind in ("sac", "ppo", "loop") if options.get(kind) is not None]
+    student = _field(options, kinds[0] if kinds else "ppo", dict)
     for where, name in ((student, "n_steps"), (config, "steps")):
         if _field(where, name, int) < 1:
             raise ValueError(f"{name} is {where[name]}; expected at least 1")

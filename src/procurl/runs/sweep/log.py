@@ -45,6 +45,10 @@ class Logs:
         return self.each[0].iterations + len(self._on_device)
 
     @property
+    def steps_done(self) -> int:
+        return self.each[0].steps_done
+
+    @property
     def until_evaluation(self) -> int:
         return self.each[0].until_evaluation
 

@@ -99,7 +99,7 @@ def performance_profiles(results_by_setting: Mapping[str, Sequence[Result]]) -> 
     look = looks((r.config["teacher"]["class"], label) for row in pairs.values() for r, label in row)
     figure, grid = _setting_panels(len(pairs), look)
     for axes, letter, (setting, row) in zip(grid.flat, "abcdefghijklmnopqrstuvwxyz", pairs.items(), strict=False):
-        lowest, highest = row[0][0].config["space"]["value_range"]
+        lowest, highest = row[0][0].value_range
         thresholds = np.linspace(lowest, highest, 201)
         for result, label in row:
             final = result.ret[np.isfinite(result.ret).all(axis=1), -1]

@@ -18,7 +18,7 @@ def final_returns(results: list[Result], mastered: float | None = None) -> Any:
     space = results[0].config["space"]
     for axes, result, label in zip(grid.flat, results, labels(results), strict=False):
         ret = result.task_ret[~result.failed | result.failed.all(), -1]  # of nobody, NaN: refused below
-        mesh = _draw(axes, result.held_out["context"], ret, tuple(space["names"]), space["value_range"], mastered)
+        mesh = _draw(axes, result.held_out["context"], ret, tuple(space["names"]), results[0].value_range, mastered)
         axes.set_title(f"{label}, {result.steps[-1] / 1e6:g}M steps\n{axes.get_title()}", fontsize=9)
     figure.colorbar(mesh, ax=grid, label="return")
     return figure
