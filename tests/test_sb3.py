@@ -369,8 +369,13 @@ def test_bad_arguments_are_refused(space, make, message):
 @pytest.mark.parametrize(
     ("teacher", "name", "every", "message"),
     [
-        ("iid", "PPO", 20, r"every 20 steps, but a rollout has 48 \(16 x 3\): choose .*every=48"),
-        ("plr", "DQN", 48, "PLR scores tasks by advantages, and there are none with DQN"),
+        (
+            "plr",
+            "PPO",
+            20,
+            r"PLR scores tasks by advantages.* with PPO, every=20 .*Use Curriculum\(..., every=48, unit",
+        ),
+        ("plr", "DQN", 48, "PLR scores tasks by advantages.* with DQN, .* it gets none. Use PPO or A2C"),
     ],
 )
 def test_a_period_that_cannot_work_is_refused(space, teacher, name, every, message):

@@ -21,12 +21,15 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from procurl.check.numbers import whole
 from procurl.envs.host_tasks import HostTask
 from procurl.errors import CheckpointError, ConfigError, needs_extra, unknown_name
 from procurl.integrations.dealer import Dealer, reported_task
 from procurl.runs.curriculum import Curriculum, Value
 from procurl.students.regressor import ReturnRegressor
 from procurl.students.trusted import REGRESSION, TrustedValue
+from procurl.teachers import make_teacher
+from procurl.types import TaskSpace
 
 with needs_extra("sb3", "procurl.integrations.sb3 needs {}", "stable_baselines3"):
     import stable_baselines3  # noqa: F401  # asked for first, so that its absence is named
@@ -35,37 +38,48 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_normalize
 
+from procurl.integrations.sb3_evaluation import Evaluation
 from procurl.integrations.sb3_state import load_model, model_state
 from procurl.integrations.sb3_values import CriticValue
 
 Floats = NDArray[np.float64]
+EVERY = 2000  # environment steps between two updates of a curriculum of which only the tasks are given
 
 
 class CurriculumCallback(BaseCallback):
     """Hands a curriculum's tasks to environments, and their episodes to the curriculum.
 
-    On-policy algorithms let the teacher watch at the end of a rollout, before the update, as in the paper; others
-    as soon as the curriculum is due.
+    On-policy algorithms let the teacher watch at the end of a rollout, before the update, as in the paper; others, and
+    curricula with a period shorter than a rollout, as soon as the curriculum is due.
 
     Args:
-        curriculum: with as many `n_envs` as `env` has.
+        curriculum: with as many `n_envs` as `env` has. Or a task space, for a curriculum with the teacher "auto",
+            updated every 2000 steps.
         env: the vector environment that the model trains in; its members are `TaskEnv`s, or take tasks as those do.
         probe: one more environment of the same kind, for the first observations of tasks: at those, the model's critic
             (PPO, A2C) or its Q-function at the policy's action (SAC, TD3, DDPG, DQN) is the value of a task.
         value: where values come from, for teachers that ask for them. By default from the critic or from a regression
             on returns, whichever predicts returns better (`procurl.TrustedValue`); without a probe, from the returns.
             "critic" or "returns" asks for one of them; or a function of a `Task`, or a `procurl.ReturnRegressor`.
+        evaluate_every: environment steps between two evaluations: the model plays held-out target tasks in `probe`,
+            with its deterministic policy. Their mean return and success are logged as `target/return` and
+            `target/success`.
+        n_evaluated: how many of the tasks of `space.held_out` it plays.
+        out: a run folder for the curriculum, see `procurl.Curriculum`; its result is written whenever `learn` ends.
         save_path: file to save the run to, see `save`.
         save_every: environment steps between two saves.
     """
 
     def __init__(
         self,
-        curriculum: Curriculum,
+        curriculum: Curriculum | TaskSpace,
         env: VecEnv,
         *,
         probe: Any = None,
         value: Value | Literal["critic", "returns"] | None = None,
+        evaluate_every: int | None = None,
+        n_evaluated: int = 20,
+        out: str | os.PathLike[str] | None = None,
         save_path: str | os.PathLike[str] | None = None,
         save_every: int = 100_000,
         verbose: int = 0,
@@ -77,9 +91,16 @@ class CurriculumCallback(BaseCallback):
             raise ConfigError(
                 "these environments take no tasks: wrap each in procurl.integrations.gymnasium.TaskEnv (below Monitor)"
             )
+        if isinstance(curriculum, TaskSpace):
+            curriculum = Curriculum(make_teacher("auto", curriculum), every=EVERY, n_envs=env.num_envs)
         self.curriculum, self.env, self.probe = curriculum, env, probe
         self.value: Any = self._source(value) if curriculum.asks_for_values else None
         self.save_path, self.save_every = save_path, save_every
+        self._evaluation = None
+        if evaluate_every is not None:
+            self._evaluation = Evaluation(curriculum, probe, whole("evaluate_every", evaluate_every, 1), n_evaluated)
+        if out is not None:
+            curriculum.write_to(out)
         self._steps_done = 0  # the model's, when this callback last saw it
         self._saved_at = 0
         self._segments: list[tuple[int, HostTask, float, int, bool, int, int]] = []  # ended, advantages not known yet
@@ -101,8 +122,9 @@ class CurriculumCallback(BaseCallback):
         elif isinstance(self.value, CriticValue | str) and getattr(self.value, "model", None) is not self.model:
             self.value = CriticValue(self.model, self.probe)
         self._normaliser = unwrap_vec_normalize(self.training_env)
-        self._at_rollout_end = isinstance(self.model, OnPolicyAlgorithm) and self.curriculum.unit == "steps"
+        self._at_rollout_end = self.curriculum.unit == "steps" and self.curriculum.every >= self._rollout > 0
         self._check_period()
+        self.curriculum.trained_by(f"Stable-Baselines3's {type(self.model).__name__}")
 
     def _on_rollout_start(self) -> None:
         self._t = 0
@@ -120,6 +142,8 @@ class CurriculumCallback(BaseCallback):
             self._ended(i, infos[i])
         if not self._at_rollout_end and self.curriculum.due:
             self._observe()
+        if self._evaluation is not None and self._evaluation.is_due(self.num_timesteps):
+            self._evaluate()
         return True
 
     def _on_rollout_end(self) -> None:
@@ -142,6 +166,14 @@ class CurriculumCallback(BaseCallback):
         for _, task, *_ in self._segments:  # another callback stopped the rollout: no advantages will come
             self.curriculum.withdraw(task)
         self._segments = []
+        if self._evaluation is not None and self._evaluation.last != self.num_timesteps:
+            self._evaluate()
+        self.curriculum.write()
+
+    def _evaluate(self) -> None:
+        assert self._evaluation is not None
+        for name, number in self._evaluation.play(self.model, self.num_timesteps).items():
+            self.logger.record(f"target/{name}", number)
 
     # --- episodes ---
 
@@ -220,22 +252,20 @@ class CurriculumCallback(BaseCallback):
                 f"learn(..., reset_num_timesteps=True)"
             )
 
+    @property
+    def _rollout(self) -> int:
+        """Environment steps of a rollout; 0 where the algorithm has none."""
+        return self.model.n_steps * self.env.num_envs if isinstance(self.model, OnPolicyAlgorithm) else 0
+
     def _check_period(self) -> None:
-        if not self._at_rollout_end:
-            if getattr(self.curriculum.teacher, "reads_advantages", False):
-                raise ConfigError(
-                    f"{type(self.curriculum.teacher).__name__} scores tasks by advantages, and there are none with "
-                    f"{type(self.model).__name__} and unit={self.curriculum.unit!r}: use an on-policy algorithm (PPO, "
-                    f"A2C) and Curriculum(..., unit='steps')"
-                )
+        if self._at_rollout_end or not getattr(self.curriculum.teacher, "reads_advantages", False):
             return
-        rollout = self.model.n_steps * self.env.num_envs  # type: ignore[attr-defined]
-        if self.curriculum.every < rollout:
-            raise ConfigError(
-                f"the curriculum is to be updated every {self.curriculum.every} steps, but a rollout has {rollout} "
-                f"({self.model.n_steps} x {self.env.num_envs}): choose procurl.Curriculum(..., every={rollout}) or "  # type: ignore[attr-defined]
-                f"shorter rollouts"
-            )
+        advice = f"Curriculum(..., every={self._rollout}, unit='steps')" if self._rollout else "PPO or A2C"
+        raise ConfigError(
+            f"{type(self.curriculum.teacher).__name__} scores tasks by advantages, which are known at the end of a "
+            f"rollout: with {type(self.model).__name__}, every={self.curriculum.every} and "
+            f"unit={self.curriculum.unit!r} it gets none. Use {advice}"
+        )
 
     # --- saving ---
 
@@ -283,6 +313,8 @@ class CurriculumCallback(BaseCallback):
             self.value.load_state_dict(state["regressor"])
         self._dealer.load_state_dict(state["tasks"])
         self._steps_done = self._saved_at = model.num_timesteps
+        if self._evaluation is not None:
+            self._evaluation.last = model.num_timesteps
 
     def _own_state(self) -> dict[str, Any]:
         state = {"curriculum": self.curriculum.state_dict(), "tasks": self._dealer.state_dict()}

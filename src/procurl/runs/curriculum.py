@@ -96,9 +96,7 @@ class Curriculum:
         self._row = 0  # the next one to hand out
         self._run: LoopRun | None = None
         if out is not None:
-            from procurl.runs.loop_run import LoopRun
-
-            self._run = LoopRun(self, path("out", out))
+            self.write_to(out)
 
     @property
     def due(self) -> bool:
@@ -215,6 +213,14 @@ class Curriculum:
             self._run.log.updated(e, self.summary)
             self._run.keep()
 
+    def write_to(self, out: str | os.PathLike[str]) -> None:
+        """Own this folder from here on: see `out`."""
+        from procurl.runs.loop_run import LoopRun
+
+        if self._run is not None or self.updates:
+            raise ConfigError(f"out = {out}: this curriculum {'has a folder' if self._run else 'has begun'} already")
+        self._run = LoopRun(self, path("out", out))
+
     def evaluated(self, step: int, returns: Any, success: Any = None) -> None:
         """Returns on held-out tasks after so many environment steps, for the run folder.
 
@@ -233,8 +239,22 @@ class Curriculum:
             step, *checked_scores(returns, success, log.n_evaluated, len(self.teacher.space.held_out.seed))
         )
 
+    def trained_by(self, program: str) -> None:
+        """Note in the folder who trains: for people."""
+        if self._run is not None:
+            self._run.log.engine = program
+
+    @property
+    def has_folder(self) -> bool:
+        return self._run is not None
+
+    def write(self, status: str = "finished") -> None:
+        """Write the result so far to the folder, which is then complete; the curriculum may go on all the same."""
+        if self._run is not None:
+            self._run.write(status)
+
     def close(self, status: str = "finished") -> None:
-        """Write the result to the folder, which is then complete. Without a folder, nothing happens."""
+        """The same for the last time. Without a folder, nothing happens."""
         run, self._run = self._run, None
         if run is not None:
             run.close(status)
