@@ -51,6 +51,8 @@ def describe_teacher(teacher: Teacher) -> dict[str, Any]:
             "value_range": list(space.value_range),
             "n_pool": space.n_pool,
             "sha256": _digest(space),
+            **({"labels": list(space.labels)} if space.labels else {}),
+            **({"similarity": _named(space.similarity)} if space.similarity is not None else {}),
         },
     }
     plain: dict[str, Any] = json.loads(json.dumps(row))
@@ -135,8 +137,12 @@ def _fields(thing: Any) -> dict[str, Any]:
             value = getattr(thing, f.name)
             if not isinstance(value, TaskSpace):
                 plain = value is None or isinstance(value, bool | int | float | str)
-                row[f.name] = value if plain else getattr(value, "__qualname__", repr(value))
+                row[f.name] = value if plain else _named(value)
     return row
+
+
+def _named(function: Any) -> str:
+    return str(getattr(function, "__qualname__", repr(function)))
 
 
 def _teacher_fields(teacher: Any) -> dict[str, Any]:
