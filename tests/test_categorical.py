@@ -179,6 +179,12 @@ def test_strategies_that_need_distances_refuse_labels_and_say_which_do_not(name)
         procurl.make_teacher(name, many)
 
 
+def test_a_name_of_one_s_own_is_no_setting_s():
+    assert procurl.make_teacher("procurl-unif", levels(name="doors")).beta is None
+    with pytest.raises(ConfigError, match="unknown setting 'doors'"):
+        procurl.make_teacher("procurl-unif", levels(), setting="doors")
+
+
 def test_without_distances_spdl_can_still_go_to_the_whole_pool():
     procurl.SPDL(levels(), target="uniform")
 
