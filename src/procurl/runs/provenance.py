@@ -45,14 +45,14 @@ def describe_teacher(teacher: Teacher) -> dict[str, Any]:
         "teacher": _teacher_fields(teacher),
         "space": {
             "names": list(space.names),
+            **({"labels": list(space.labels)} if space.labels else {}),
+            **({"similarity": _named(space.similarity)} if space.similarity is not None else {}),
             "low": np.asarray(space.low).tolist(),
             "high": np.asarray(space.high).tolist(),
             "target": repr(space.target),
             "value_range": list(space.value_range),
             "n_pool": space.n_pool,
             "sha256": _digest(space),
-            **({"labels": list(space.labels)} if space.labels else {}),
-            **({"similarity": _named(space.similarity)} if space.similarity is not None else {}),
         },
     }
     plain: dict[str, Any] = json.loads(json.dumps(row))
