@@ -40,6 +40,7 @@ def test_one_call_makes_a_sound_space():
     assert space.target == Point((2.0,)) and (indices(space.held_out) == 2).all() and len(indices(space.targets)) == 7
     assert jax.jit(space.project)(np.float32([[0.4], [1.6], [9.0]])).ravel().tolist() == [0.0, 2.0, 2.0]
     assert levels(fresh_seeds=False).fresh_seeds is False
+    assert [type(label) for label in levels(labels=np.array(LABELS)).labels] == [str] * 3
 
 
 def test_the_range_of_values_is_handed_on(monkeypatch):
@@ -82,6 +83,8 @@ def test_a_space_without_labels_has_none_to_give():
 
 BAD = [
     ({"labels": "5x5"}, "labels = '5x5': expected a list of names"),
+    ({"labels": 3}, "labels = 3: expected a list of names"),
+    ({"labels": set(LABELS)}, "labels = {.*}: expected a list of names"),
     ({"labels": []}, r"labels = \[\]: expected a list of names"),
     ({"labels": [5, 6]}, r"labels = \[5, 6\]: expected a list of names.*numbers as str\(number\)"),
     ({"labels": ["a", "b", "a"], "target": "b"}, "'a' is there 2 times: expected different names"),

@@ -95,9 +95,11 @@ class SimilarityTable:
 
 
 def _labels(given: Any) -> tuple[str, ...]:
-    labels = () if isinstance(given, str) else tuple(given)
+    is_list = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)  # a set has no order
+    labels = tuple(given) if is_list else ()
     if not labels or not all(isinstance(label, str) and label for label in labels):
         raise SpaceError(f"labels = {given!r}: expected a list of names, e.g. ['5x5', '6x6']; numbers as str(number)")
+    labels = tuple(map(str, labels))  # NumPy's strings are described differently
     if len(set(labels)) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)
         raise SpaceError(f"labels: {twice!r} is there {labels.count(twice)} times: expected different names")
