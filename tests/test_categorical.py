@@ -230,6 +230,12 @@ def test_every_strategy_with_distances_tells(told, name):
     assert [str(w.message).split()[0] for w in told] == [procurl.TEACHERS[name].__name__]
 
 
+def test_an_id_beside_a_quantity_is_named(told):
+    space = procurl.task_space([0, 1], [1, 5], ["wind", "level"], target=[1, 5], values={"level": range(1, 6)})
+    procurl.GRADIENT(space)
+    assert "'level' looks like an id: 1 and 3 count" in str(told[0].message) and len(told) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "pool"),
     [
