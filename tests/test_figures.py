@@ -1,5 +1,6 @@
 """What figures show, against the numbers they are drawn from; comparisons that were run in parts."""
 
+import dataclasses
 import importlib.util
 import json
 from pathlib import Path
@@ -55,6 +56,36 @@ def test_shares_of_minigrid_s_families(monkeypatch):
     tops = [outline[np.isclose(outline[:, 0], x), 1].max() for x in (0.0, 1e-4, 2e-4)]
     np.testing.assert_allclose(tops, [0.0, 0.5, 0.8])
     figures.plt.close(picture)
+
+
+def labelled(number, names=("5x5", "6x6", "8x8")):
+    """As above, with tasks that are names; the target is the last."""
+    plain = run_of(np.zeros((2, 3, 4), int))
+    context = np.where(np.asarray(number) < 0, np.nan, number)[..., None].astype(np.float32)
+    space = {"names": ["task"], "low": [0.0], "high": [len(names) - 1.0], "labels": list(names)}
+    config = {**plain.config, "setting": None, "space": space}
+    held_out = {"context": np.full((2, 1), len(names) - 1, np.float32)}
+    return dataclasses.replace(plain, config=config, held_out=held_out, trace={**plain.trace, "task_context": context})
+
+
+def test_tasks_that_are_names_are_drawn_by_name(monkeypatch, tmp_path):
+    monkeypatch.setattr(curricula, "smoothed", lambda x: x)
+    number = np.zeros((2, 3, 4), int)
+    number[:, 1, :2], number[0, 2], number[1, 2] = 2, 1, -1
+    result = labelled(number)
+    pictures = figures.curriculum("custom", [result])
+    assert set(pictures) == {"curriculum"}, "no distances"
+    axes = pictures["curriculum"].axes[0]
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["5x5", "6x6", "8x8 (target)"]
+    shares = np.reshape(axes.collections[0].get_array(), (3, 3))  # labels x iterations
+    np.testing.assert_allclose(shares, [[1, 0.5, 0], [0, 0, 1], [0, 0.5, 0]])
+    with pytest.raises(ConfigError, match=r"labels, which have no distance to a target: draw label_shares"):
+        figures.figure_three([result])
+    with pytest.raises(ConfigError, match=r"have no labels: draw curriculum_scatter"):
+        figures.label_shares([run()])
+    many = figures.label_shares([labelled(number * 40, [f"map {k}" for k in range(100)])])
+    assert len(many.axes[0].get_yticks()) == 25, "as many as can be read"
+    figures.plt.close("all")
 
 
 def test_comparisons_that_ran_side_by_side_are_joined_without_their_speeds(tmp_path, capsys):

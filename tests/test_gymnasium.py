@@ -440,15 +440,43 @@ def test_a_procurl_task_and_a_task_space_are_understood():
         env.reset(options={"context": [0.0, 9.0, 1.0]})
 
 
+PICTURES = [
+    spaces.Box(0, 255, (4, 4, 3), np.uint8),
+    spaces.Box(0, 255, (4, 5), np.uint8),
+    spaces.Box(0, 1, (3, 4, 4), np.float32),
+    spaces.Box(0, 255, (2, 4, 4, 3), np.uint8),
+]
+
+
 @pytest.mark.parametrize(
-    ("inner", "shape", "dtype"),
-    [(spaces.Box(-1, 1, (2,), np.float64), (4,), np.float64), (spaces.Box(0, 255, (4, 4, 3), np.uint8), (50,), "f4")],
+    ("inner", "observe", "shape", "dtype"),
+    [
+        (spaces.Box(-1, 1, (2,), np.float64), True, (4,), np.float64),
+        (spaces.Box(-1, 1, (2,), np.float64), "flat", (4,), np.float64),
+        (spaces.Box(-1, 1, (2, 3)), True, (8,), np.float32),  # a matrix of numbers is no picture
+        (PICTURES[0], "flat", (50,), np.float32),
+    ],
 )
-def test_the_context_is_appended_to_a_box(inner, shape, dtype):
-    env = TaskEnv(Shows(inner), spaces.Box(np.float32([0, 0]), np.float32([5, 5])), lambda e, c: None, observe=True)
+def test_the_context_is_appended_to_a_box(inner, observe, shape, dtype):
+    env = TaskEnv(Shows(inner), spaces.Box(np.float32([0, 0]), np.float32([5, 5])), lambda e, c: None, observe=observe)
     obs, _ = env.reset(options={"context": [1.5, 2.5]})
     assert obs in env.observation_space and obs.shape == shape and obs.dtype == dtype == env.observation_space.dtype
     assert list(obs[-2:]) == [1.5, 2.5] == list(env.step(0)[0][-2:])
+
+
+@pytest.mark.parametrize("inner", [*PICTURES, spaces.Box(-1, 1, (2,), np.float64), spaces.Discrete(3)])
+def test_the_context_beside_an_observation_that_stays_as_it_is(inner):
+    box = spaces.Box(np.float32([0]), np.float32([5]))
+    env = TaskEnv(Shows(inner), box, lambda e, c: None, observe="dict", default=[2])
+    assert env.observation_space == spaces.Dict({"observation": inner, "context": box})
+    for obs in (env.reset()[0], env.step(0)[0]):
+        assert obs in env.observation_space and obs["context"] == [2]
+
+
+@pytest.mark.parametrize("inner", PICTURES)
+def test_a_context_is_not_appended_to_a_picture_unless_that_is_said(inner):
+    with pytest.raises(ConfigError, match=r"is a picture, Box.*observe='dict', which keeps.*MultiInputPolicy.*'flat'"):
+        TaskEnv(Shows(inner), spaces.Box(np.float32([0]), np.float32([5])), observe=True)
 
 
 def test_the_context_in_a_dict_and_where_it_cannot_be_shown():
@@ -456,8 +484,12 @@ def test_the_context_in_a_dict_and_where_it_cannot_be_shown():
     env = TaskEnv(Shows(spaces.Dict(a=spaces.Discrete(3))), box, lambda e, c: None, observe=True, default=[2])
     obs, _ = env.reset()
     assert obs in env.observation_space and obs["context"] == [2]
-    with pytest.raises(ConfigError, match="already has a key 'context'"):
+    inside = TaskEnv(Shows(spaces.Dict(a=spaces.Discrete(3))), box, observe="dict")
+    assert inside.observation_space == env.observation_space, "a Dict gets no other around it"
+    with pytest.raises(ConfigError, match="already has a key 'context': leave out observe=True"):
         TaskEnv(env, box, observe=True)
+    with pytest.raises(ConfigError, match="observe = 'vector': expected False, True, 'dict' or 'flat'"):
+        TaskEnv(Shows(spaces.Discrete(3)), box, observe="vector")
     with pytest.raises(ConfigError, match="Box or a Dict, not Discrete.*FlattenObservation"):
         TaskEnv(Shows(spaces.Discrete(3)), box, observe=True)
 

@@ -6,6 +6,7 @@ import importlib.util
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from procurl.bench.report import markdown, page_data
 from procurl.bench.report.studies import collect
 from procurl.bench.stats import bootstrap_interval, mean_and_error, summarise
 from procurl.errors import ConfigError, RunFolderError
+from procurl.runs.store.result import load_result
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "src/procurl/bench/report/assets"
@@ -231,6 +233,38 @@ def test_shares_of_minigrid_s_families(tmp_path):
     blocked = list(FAMILY_COLOURS).index("blocked-unlock-pickup")
     np.testing.assert_allclose(shares[:, blocked], [0.0] * 10 + [0.25] * 5 + [0.5] + [0.25] * 4)
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+
+
+def levels(teacher, names=("5x5", "6x6", "8x8")):
+    """A run over tasks that are names; the last is the target."""
+    result = made_up_run("doors", teacher, [0, 1], low=np.zeros(1), high=np.array([len(names) - 1.0]), names=("task",))
+    result.config["space"]["labels"] = list(names)
+    for contexts in (result.trace["task_context"], result.held_out["context"]):
+        contexts[:] = contexts.round()
+    result.held_out["context"][:] = len(names) - 1
+    return result
+
+
+def test_shares_of_tasks_that_are_names(tmp_path):
+    result = levels("IID")
+    context = result.trace["task_context"]
+    context[:], context[:, 10:, :4] = 0.0, 2.0
+    result.save(tmp_path / "run")
+    study = page_data.page_data(collect([tmp_path]))["studies"][0]
+    shares = np.array(study["strategies"][0]["curriculum"]["families"])
+    np.testing.assert_allclose(shares, [[1.0, 0.0, 0.0]] * 10 + [[0.75, 0.0, 0.25]] * 10)
+    assert study["families"]["names"] == study["space"]["labels"] == ["5x5", "6x6", "8x8"]
+    assert study["families"]["targets"] == [False, False, True] and len(set(study["families"]["colours"])) == 3
+
+
+def test_labels_of_a_stranger_are_checked(tmp_path):
+    for labels in ("5x5", [], [5]):
+        result = levels("IID")
+        result.config["space"]["labels"] = labels
+        result.save(tmp_path / "run")
+        with pytest.raises(RunFolderError, match=r"space\.labels|labels"):
+            load_result(tmp_path / "run")
+        shutil.rmtree(tmp_path / "run")
 
 
 def test_a_difference_and_its_probability(data):
@@ -684,6 +718,7 @@ def test_minigrid_and_recorded_results_draw_too(opened, tmp_path):
         run_.trace["task_context"][:] = BITS[np.arange(20) * 6 // 20][None, :, None]
         run_.save(tmp_path / teacher)
     made_up_run("line", "IID", [0], low=np.zeros(1), high=np.ones(1), names=("length",)).save(tmp_path / "line")
+    levels("IID").save(tmp_path / "doors")
     file = report.write(tmp_path / "r.html", report.page(collect([tmp_path, ROOT / "benchmarks/results"])))
     page = opened(file)
     for k in range(page.locator("#setting option").count()):
@@ -697,6 +732,14 @@ def test_minigrid_and_recorded_results_draw_too(opened, tmp_path):
     assert ink(page, "#taught-panels canvas")[1] != before[1]
     page.select_option("#setting", label="line")
     assert ink(page, "#taught-panels canvas")[0] > 500 and not page.locator("#dim-x").is_visible()
+    page.select_option("#setting", label="doors")
+    assert (
+        "the target is 8x8" in page.locator("#taught-lead").inner_text() and not page.locator("#distance").is_visible()
+    )
+    assert (
+        "6x6" in page.locator("#taught-key").inner_text() and "8x8 (target)" in page.locator("#taught-key").inner_text()
+    )
+    assert ink(page, "#taught-panels canvas")[0] > 3000 and ink(page, "#learnt-panels canvas")[0] > 1000
     page.select_option("#setting", label="maze-plane (paper)")
     assert "not in these files" in page.locator("#taught-lead").inner_text()
     assert "no 95 % interval along the curve" in page.locator("#notes").inner_text()

@@ -6,12 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gymnasium
 import jax
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
+from probe import member
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
@@ -19,7 +18,6 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNorm
 import procurl
 from procurl.errors import CheckpointError, ConfigError
 from procurl.integrations import sb3_engine
-from procurl.integrations.gymnasium import TaskEnv
 from procurl.integrations.sb3 import CurriculumCallback
 from procurl.integrations.sb3_values import CriticValue
 from procurl.students import nets
@@ -27,39 +25,9 @@ from procurl.students import nets
 torch.set_num_threads(1)
 
 
-class Echo(gymnasium.Env):
-    """Pays its context at the end of the episode: whoever records it under another context is found out."""
-
-    observation_space = spaces.Box(-1.0, 1.0, (2,))
-    context = np.zeros(2)
-
-    def __init__(self, continuous=False):
-        self.action_space = spaces.Box(-1.0, 1.0, (1,)) if continuous else spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t, self.length = 0, 1 + int(self.np_random.integers(6))
-        self.start = self.np_random.uniform(-1, 1, 2).astype(np.float32)
-        return self.start, {}
-
-    def step(self, action):
-        self.t += 1
-        ended = self.t == self.length
-        reward = float(self.context.sum()) if ended else 0.0
-        return self.start * (1 - self.t / 7), reward, ended and self.length % 2 == 0, ended and self.length % 2 == 1, {}
-
-
-def set_context(env, context):
-    env.unwrapped.context = context
-
-
 @pytest.fixture(scope="module")
 def space():
     return procurl.task_space([0.0, 0.0], [1.0, 1.0], ["a", "b"], target=[1.0, 1.0], pool_size=50, n_targets=4)
-
-
-def member(space, continuous=False):
-    return TaskEnv(Echo(continuous), space, set_context, observe=True)
 
 
 def make_env(space, n_envs=3, subprocesses=False, continuous=False):

@@ -1,14 +1,23 @@
 """`CurriculumVectorEnv`: a curriculum for Gymnasium's vector environments."""
 
+import re
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from test_sb3 import Spy, member
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from probe import member
+from test_sb3 import Spy
 
 import procurl
 from procurl.errors import ConfigError
-from procurl.integrations.gymnasium import first_observations
+from procurl.integrations.gymnasium import TaskEnv, first_observations
 from procurl.integrations.vector import CurriculumVectorEnv
 
 MODES = list(AutoresetMode)
@@ -38,10 +47,14 @@ def play(envs, curriculum, steps, mode, value=None):
 
 
 @pytest.mark.parametrize("mode", MODES, ids=[m.value for m in MODES])
-@pytest.mark.parametrize("vector", [SyncVectorEnv, AsyncVectorEnv])
+@pytest.mark.parametrize(
+    "vector", [SyncVectorEnv, partial(AsyncVectorEnv, context="forkserver")], ids=["sync", "async"]
+)
+@pytest.mark.filterwarnings("error:.*os.fork.*")
 def test_every_episode_is_recorded_under_its_own_context(space, mode, vector):
     curriculum = Spy(procurl.IID(space), every=48, n_envs=3)
-    envs = CurriculumVectorEnv(vector([lambda: member(space)] * 3, autoreset_mode=mode), curriculum)
+    make = partial(member, Box(0.0, 1.0, (2,)))  # not the space, for which a worker would load JAX
+    envs = CurriculumVectorEnv(vector([make] * 3, autoreset_mode=mode), curriculum)
     steps = play(envs, curriculum, 160, mode)
     envs.close()
     finished = [(t, o) for t, o in curriculum.recorded if o.get("finished", True)]
@@ -65,6 +78,56 @@ def test_first_observations(space):
     tasks = procurl.Task(*(np.asarray(x) for x in space.pool))
     obs = first_observations(member(space), tasks)
     assert obs.shape == (2, 4) and np.allclose(obs[:, 2:], tasks.context)
+
+
+CANNOT = {
+    "one program for all": (lambda: make_carts("vector_entry_point"), "CartPoleVectorEnv is one program for all"),
+    "plain, in this process": (lambda: make_carts("sync"), "the members of this SyncVectorEnv take no tasks"),
+    "plain, in others": (
+        lambda: make_carts("async", vector_kwargs={"context": "forkserver"}),
+        "the members of this AsyncVectorEnv take no tasks",
+    ),
+}
+
+
+def make_carts(mode, **options):
+    return gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode=mode, **options)
+
+
+@pytest.mark.parametrize("which", CANNOT)
+def test_what_cannot_take_tasks_is_refused_with_what_to_do(space, which):
+    make, message = CANNOT[which]
+    envs = make()
+    with pytest.raises(ConfigError, match=rf"{message}.*TaskEnv: make .*SyncVectorEnv.*wrappers=\[lambda env: TaskEnv"):
+        CurriculumVectorEnv(envs, procurl.Curriculum(procurl.IID(space), n_envs=2))
+    envs.close()
+
+
+def test_what_the_message_advises_works_and_so_does_a_wrapper_below(space):
+    tasks = make_carts("sync", wrappers=[lambda env: TaskEnv(env, space, lambda env, context: None)])
+    curriculum = procurl.Curriculum(procurl.IID(space), n_envs=2)
+    envs = CurriculumVectorEnv(RecordEpisodeStatistics(tasks), curriculum)
+    envs.reset(seed=0)
+    infos = [envs.step(envs.action_space.sample())[-1] for _ in range(60)]
+    assert any("episode" in info for info in infos) and curriculum.episodes.finished.sum() > 1
+
+
+def test_the_page_s_workers_raise_no_alarm_about_forks(tmp_path):
+    """A fork of a process with JAX's threads can hang: JAX warns of it, and so does Python from 3.12 on."""
+    page = (Path(__file__).parent.parent / "docs/integrations/gymnasium.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (script,) = [block for block in blocks if "AsyncVectorEnv(" in block]
+    (tmp_path / "workers.py").write_text(script)
+    strict = ["-W", "error:.*os.fork:RuntimeWarning", "-W", "error::DeprecationWarning:multiprocessing"]
+    forked = tmp_path / "forked.py"
+    forked.write_text(script.replace(', context="forkserver"', ""))
+    started = [
+        subprocess.Popen([sys.executable, *strict, path], stderr=subprocess.PIPE, text=True)
+        for path in (tmp_path / "workers.py", forked)
+    ]
+    said, alarm = (process.communicate(timeout=120)[1] for process in started)
+    assert started[0].returncode == 0 and not said, said
+    assert "os.fork() was called" in alarm, "the test would notice"
 
 
 def test_bad_use_is_refused(space):

@@ -42,6 +42,7 @@ _HOME = {
     "load_policy": "procurl.runs.store.result",
     "Curriculum": "procurl.runs.curriculum",
     "task_space": "procurl.envs.task_space",
+    "categorical_space": "procurl.envs.categorical",
     "ReturnRegressor": "procurl.students.regressor",
     "TrustedValue": "procurl.students.trusted",
     "save_state": "procurl.runs.store.state",
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from procurl.config import PPO, SAC, Config
     from procurl.devices import use_cores
     from procurl.envs import SETTINGS, make
+    from procurl.envs.categorical import categorical_space
     from procurl.envs.task_space import task_space
     from procurl.presets import preset
     from procurl.runs.curriculum import Curriculum

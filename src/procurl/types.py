@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from procurl.errors import ConfigError
@@ -148,6 +149,20 @@ class TaskSpace:
     @property
     def n_pool(self) -> int:
         return self.pool.seed.shape[-1]
+
+    def label(self, context: Any) -> str:
+        """The name of one context's task, in a space of `procurl.categorical_space`: for your own `apply` function."""
+        if not self.labels:
+            raise ConfigError(
+                "label: this space's tasks have numbers, no labels; make it with procurl.categorical_space"
+            )
+        given = np.asarray(context, np.float64)
+        nearest = np.ceil(given.reshape(-1) - 0.5)  # half-way, the lower one: as `snap` does
+        if given.size != 1 or not 0 <= nearest[0] < len(self.labels):  # NaN fails every comparison
+            raise ConfigError(
+                f"context = {given.tolist()}: expected one number from 0 to {len(self.labels) - 1}, a label's index"
+            )
+        return self.labels[int(nearest[0])]
 
     def inside(self, context: Any) -> Array:
         """Which components of contexts, f32[..., d], lie within bounds up to rounding, bool[..., d]; NaN never does."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import jax
@@ -49,6 +50,12 @@ def basic_findings(space: TaskSpace) -> Findings:
         found.problem(
             f"value_range = {space.value_range!r}: expected (V_min, V_max), two numbers with V_min < V_max, different "
             f"in 32 bits, or None to have it learnt"
+        )
+    last = len(space.labels) - 1
+    if space.labels and (space.dim != 1 or low.tolist() != [0] or high.tolist() != [last]):
+        found.problem(
+            f"{len(space.labels)} labels with low = {low} and high = {high}: expected [0] and [{last}], as a context "
+            f"is a label's index; procurl.categorical_space makes such a space"
         )
     if not found.problems:
         for name in KINDS:
@@ -102,13 +109,16 @@ def space_findings(space: TaskSpace) -> Findings:
             found.problem(f"{name} has context, seed and row of {', '.join(kinds)}: expected float32, int32, int32")
     if not np.array_equal(space.pool.row, np.arange(space.n_pool)):
         found.problem("pool.row: expected 0, 1, 2, ...: a task's row is its place in the pool")
-    for name in ("target", "snap", "value_range"):
+    for name in ("target", "snap", "value_range", "labels", "similarity"):
         with found.within(f"hash({name}), which compiled programs are looked up by,"):
             hash(getattr(space, name))
     with found.within("target.sample(key, n)"):
         _target(found, space)
     with found.within("project"):
         _projection(found, space)
+    if space.similarity is not None:
+        with found.within("similarity(contexts, targets)"):
+            _similarity(found, space)
     _doubtful(found, space)
     return found
 
@@ -118,6 +128,8 @@ def _names(found: Findings, space: TaskSpace) -> None:
         found.problem(f"names = {space.names!r}: expected a tuple of names, one per dimension of the context")
     elif len(set(space.names)) < len(space.names):
         found.problem(f"names = {space.names}: expected different ones")
+    if not all(isinstance(n, str) and n for n in space.labels) or len(set(space.labels)) < len(space.labels):
+        found.problem(f"labels = {space.labels}: expected different names")
 
 
 def _target(found: Findings, space: TaskSpace) -> None:
@@ -166,6 +178,18 @@ def _projection(found: Findings, space: TaskSpace) -> None:
             )
 
 
+def _similarity(found: Findings, space: TaskSpace) -> None:
+    """K of a few tasks and targets."""
+    assert space.similarity is not None
+    tasks, targets = space.pool.context[:5], space.targets.context[:3]
+    table = np.asarray(space.similarity(tasks, targets))
+    if table.shape != (len(tasks), len(targets)) or not np.isfinite(table).all():
+        found.problem(
+            f"similarity of {len(tasks)} tasks and {len(targets)} targets has shape {table.shape}, finite: "
+            f"{bool(np.isfinite(table).all())}; expected ({len(tasks)}, {len(targets)}), finite"
+        )
+
+
 def _as_tasks(context: Any) -> Task:
     number = jnp.arange(len(context), dtype=jnp.int32)
     return Task(context, number, number)
@@ -180,7 +204,7 @@ def _doubtful(found: Findings, space: TaskSpace) -> None:
         )
     pool, held_out = (_identities(space, getattr(space, name)) for name in ("pool", "held_out"))
     twice = len(pool) - len(set(pool))
-    if twice:
+    if twice and not (space.labels and len(set(Counter(pool).values())) == 1):  # labels, all equally often: as meant
         found.note(f"{twice} of {len(pool)} tasks of the pool are there before: equal tasks are drawn more often")
     if not space.fresh_seeds:
         known = set(pool)

@@ -11,7 +11,7 @@ as in "procurl.integrations.gymnasium:procurl/PointMass-v0".)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, SupportsFloat
+from typing import TYPE_CHECKING, Any, Literal, SupportsFloat
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -54,7 +54,9 @@ class TaskEnv(TakesTasks, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstruct
         apply: `apply(env, context)` changes the environment (most often `env.unwrapped`). Without it, context and
             seed travel on in the options of the wrapped environment's `reset`.
         default: the context to play before any other is known.
-        observe: append the context to the observation (a Box is flattened first, a Dict gets the key "context").
+        observe: True appends the context to a vector, and gives a Dict the key "context". For a picture, say which:
+            "dict" makes a Dict of "observation", the picture as it is, and "context"; "flat" makes one vector of the
+            picture's numbers and the context.
         names: of the context's dimensions, for messages; a `TaskSpace` brings its own.
         pass_options: keys of `options` that are meant for the wrapped environment; others are refused.
     """
@@ -66,7 +68,7 @@ class TaskEnv(TakesTasks, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstruct
         apply: Apply | None = None,
         *,
         default: ArrayLike | None = None,
-        observe: bool = False,
+        observe: bool | Literal["dict", "flat"] = False,
         names: Sequence[str] | None = None,
         pass_options: Sequence[str] = (),
     ) -> None:
@@ -82,7 +84,7 @@ class TaskEnv(TakesTasks, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstruct
         self._instances = np.random.default_rng()  # seeds of tasks that come without one
         self.context_space = box
         if observe:
-            self.observation_space = _with_context(env.observation_space, box)
+            self.observation_space = _with_context(env.observation_space, box, observe)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         refuse_unknown(options, (*KEYS, *self._pass_options))
@@ -128,6 +130,8 @@ class TaskEnv(TakesTasks, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstruct
             return obs
         if isinstance(obs, dict):
             return {**obs, "context": task.context.copy()}
+        if self._observe == "dict":
+            return {"observation": obs, "context": task.context.copy()}
         return np.concatenate([np.ravel(obs), task.context]).astype(self.observation_space.dtype)
 
 
@@ -158,20 +162,35 @@ def ended_tasks(ended: ArrayLike, infos: dict[str, Any]) -> dict[int, HostTask]:
     }
 
 
-def _with_context(observation_space: spaces.Space[Any], context: spaces.Box) -> spaces.Space[Any]:
+def _with_context(observation_space: spaces.Space[Any], context: spaces.Box, observe: Any) -> spaces.Space[Any]:
+    """The space of observations that tell the context."""
+    if observe not in (True, "dict", "flat"):
+        raise ConfigError(f"observe = {observe!r}: expected False, True, 'dict' or 'flat'")
     if isinstance(observation_space, spaces.Dict):
         if "context" in observation_space.spaces:
-            raise ConfigError("the observation already has a key 'context': leave out observe=True")
+            raise ConfigError(f"the observation already has a key 'context': leave out observe={observe!r}")
         return spaces.Dict({**observation_space.spaces, "context": context})
-    if isinstance(observation_space, spaces.Box):
-        wide = observation_space.dtype == np.float64
-        low = np.concatenate([observation_space.low.ravel(), context.low])
-        high = np.concatenate([observation_space.high.ravel(), context.high])
-        return spaces.Box(low, high, dtype=np.float64 if wide else np.float32)
-    raise ConfigError(
-        f"observe=True needs observations in a Box or a Dict, not {observation_space}: wrap the environment in "
-        f"gymnasium.wrappers.FlattenObservation first, or leave out observe=True"
-    )
+    if observe == "dict":
+        return spaces.Dict({"observation": observation_space, "context": context})
+    if not isinstance(observation_space, spaces.Box):
+        raise ConfigError(
+            f"observe={observe!r} needs observations in a Box or a Dict, not {observation_space}: wrap the environment "
+            f"in gymnasium.wrappers.FlattenObservation first, take observe='dict', or leave it out"
+        )
+    if observe is True and _is_picture(observation_space):
+        raise ConfigError(
+            f"observe=True: the observation is a picture, {observation_space}, and a context cannot be appended to it. "
+            f"Choose observe='dict', which keeps the picture for a convolutional network (MultiInputPolicy of "
+            f"Stable-Baselines3), or observe='flat', one vector of all its numbers and the context"
+        )
+    wide = observation_space.dtype == np.float64
+    low = np.concatenate([observation_space.low.ravel(), context.low])
+    high = np.concatenate([observation_space.high.ravel(), context.high])
+    return spaces.Box(low, high, dtype=np.float64 if wide else np.float32)
+
+
+def _is_picture(box: spaces.Box) -> bool:
+    return len(box.shape) >= 3 or (len(box.shape) == 2 and box.dtype == np.uint8)
 
 
 def register() -> None:

@@ -24,12 +24,14 @@ class CurriculumVectorEnv(VectorWrapper):
     """A vector environment whose members play what a curriculum picks.
 
     Args:
-        env: of `TaskEnv`s (Sync or Async), or made by `gymnasium.make_vec("procurl/...")`.
+        env: of `TaskEnv`s (Sync or Async), or made by `gymnasium.make_vec("procurl/...")`. Make an AsyncVectorEnv with
+            `context="forkserver"` or `"spawn"`: a fork copies JAX's threads in the middle of their work, and may hang.
         curriculum: with as many `n_envs` as `env` has.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], curriculum: Curriculum) -> None:
         super().__init__(env)
+        self._members: Any = _require_members(env)
         self.curriculum = curriculum
         self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self._dealer = Dealer(curriculum, env.num_envs, self._tell, ahead=self._mode is AutoresetMode.SAME_STEP)
@@ -83,5 +85,19 @@ class CurriculumVectorEnv(VectorWrapper):
         self._ret[where], self._length[where] = 0.0, 0
 
     def _tell(self, i: int, task: Any) -> None:
-        members: Any = self.env
-        members.set_attr("next_task", [tuple(task) if k == i else None for k in range(self.env.num_envs)])
+        self._members.set_attr("next_task", [tuple(task) if k == i else None for k in range(self.env.num_envs)])
+
+
+def _require_members(env: VectorEnv[Any, Any, Any]) -> Any:
+    """What sets the members' tasks: the innermost vector environment, as Gymnasium's wrappers pass nothing on."""
+    inner: Any = env.unwrapped
+    advice = (
+        "every member has to be a procurl.integrations.gymnasium.TaskEnv: make gymnasium.vector.SyncVectorEnv("
+        "[make_env] * n) of functions that return one, or gymnasium.make_vec(..., vectorization_mode='sync', "
+        "wrappers=[lambda env: TaskEnv(env, space, apply)])"
+    )
+    if not hasattr(inner, "set_attr"):
+        raise ConfigError(f"{type(inner).__name__} is one program for all its members and hands none a task: {advice}")
+    if hasattr(inner, "call") and not all(inner.call("has_wrapper_attr", "next_task")):
+        raise ConfigError(f"the members of this {type(inner).__name__} take no tasks: {advice}")
+    return inner

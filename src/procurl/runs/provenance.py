@@ -45,6 +45,8 @@ def describe_teacher(teacher: Teacher) -> dict[str, Any]:
         "teacher": _teacher_fields(teacher),
         "space": {
             "names": list(space.names),
+            **({"labels": list(space.labels)} if space.labels else {}),
+            **({"similarity": _named(space.similarity)} if space.similarity is not None else {}),
             "low": np.asarray(space.low).tolist(),
             "high": np.asarray(space.high).tolist(),
             "target": repr(space.target),
@@ -136,8 +138,12 @@ def _fields(thing: Any) -> dict[str, Any]:
             value = getattr(thing, f.name)
             if not isinstance(value, TaskSpace):
                 plain = value is None or isinstance(value, bool | int | float | str)
-                row[f.name] = value if plain else getattr(value, "__qualname__", repr(value))
+                row[f.name] = value if plain else _named(value)
     return row
+
+
+def _named(function: Any) -> str:
+    return str(getattr(function, "__qualname__", repr(function)))
 
 
 def _teacher_fields(teacher: Any) -> dict[str, Any]:

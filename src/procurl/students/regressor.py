@@ -39,10 +39,17 @@ class ReturnModel(NamedTuple):
     unit: Any  # f32[]  scales the returns, which count from `offset`
     offset: Any
     known: Any  # f32[]  1 once there has been a fit, 0 before
+    indices: Any = None  # f32[labels]  where contexts are labels, which are no quantities: each has an input of its own
+
+    def inputs(self, context: Any) -> Any:
+        """Of the network, for contexts f32[n, d]."""
+        if self.indices is not None:
+            return (abs(context - self.indices) < 0.5).astype(np.float32)
+        return (context - self.centre) * self.factor
 
     def value(self, tasks: Task) -> Any:
         """f32[n]: a teacher may take it for the student's critic."""
-        x = (tasks.context - self.centre) * self.factor
+        x = self.inputs(tasks.context)
         for layer in self.layers[:-1]:
             x = x @ layer["w"] + layer["b"]
             x = x * (x > 0)
@@ -101,7 +108,7 @@ class ReturnRegressor:
         v_min, v_max = space.value_range or (0.0, 1.0)
         self._learns_range = space.value_range is None and scale
         wide = np.where(high > low, high - low, 1.0)
-        self._widths = (len(low), *hidden, 1)
+        self._dim, self._widths = len(low), (len(space.labels) or len(low), *hidden, 1)
         self.model = ReturnModel(
             _on_host(nets.init_layers(jax.random.key(seed), self._widths)),
             centre=((low + high) / 2 if scale else np.zeros(len(low))).astype(np.float32),
@@ -110,6 +117,7 @@ class ReturnRegressor:
             unit=np.float32(v_max - v_min if scale else 1.0),
             offset=np.float32(v_min if scale else 0.0),
             known=np.float32(False),
+            indices=np.arange(len(space.labels), dtype=np.float32) if space.labels else None,
         )
         self.fits = 0
         self._contexts: list[NDArray[np.float32]] = []
@@ -117,7 +125,7 @@ class ReturnRegressor:
 
     def record(self, context: ArrayLike, ret: float) -> None:
         """The return of an episode; fits when it is time."""
-        d = self._widths[0]
+        d = self._dim
         try:
             given = np.array(context, np.float32)
         except (TypeError, ValueError) as error:
@@ -146,7 +154,7 @@ class ReturnRegressor:
             self.model = self.model._replace(offset=lowest, unit=unit)
         rng = np.random.default_rng([self.seed, self.fits])
         order = rng.permutation(n)
-        x = ((np.stack(self._contexts) - self.model.centre) * self.model.factor)[order]  # f32[n, d]
+        x = self.model.inputs(np.stack(self._contexts))[order]  # f32[n, d]
         y = ((np.array(self._returns) - self.model.offset) / self.model.unit).astype(np.float32)[order]
         n_fit = n - n // 5
         key = jax.random.fold_in(jax.random.key(self.seed), 1 + self.fits)
@@ -171,7 +179,7 @@ class ReturnRegressor:
 
     def state_dict(self) -> dict[str, Any]:
         """All that determines what comes next, as a tree of arrays."""
-        d = self._widths[0]
+        d = self._dim
         return {
             "layers": self.model.layers,
             "fits": np.array(self.fits, np.int32),

@@ -7,7 +7,7 @@ from typing import Any
 
 from procurl.check.fields import checked_fields
 from procurl.errors import ConfigError, unknown_name
-from procurl.presets import STRATEGIES, teacher_preset
+from procurl.presets import SETTINGS, STRATEGIES, teacher_preset
 from procurl.teachers.base import wrapped
 from procurl.types import TaskSpace, Teacher
 
@@ -31,7 +31,8 @@ def make_teacher(
         raise unknown_name("teacher", name, TEACHERS)
     if not isinstance(space, TaskSpace):
         raise ConfigError(f"space = {space!r}: expected a task space, of procurl.make(NAME) or procurl.task_space(...)")
-    fields = {**teacher_preset(name, setting or space.name or None, variant), **overrides}
+    own = space.name if space.name in SETTINGS else None  # any other name is the user's, for messages and records
+    fields = {**teacher_preset(name, setting or own, variant), **overrides}
     redraw_every, on_pool = fields.pop("redraw_every", None), fields.pop("on_pool", False)
     checked_fields(TEACHERS[name], {k: v for k, v in overrides.items() if k not in ("redraw_every", "on_pool")})
     teacher: Teacher = TEACHERS[name](space, **fields)

@@ -34,6 +34,7 @@ from procurl.check.numbers import LARGEST
 from procurl.errors import ConfigError
 from procurl.programs import pytree
 from procurl.teachers.base import PoolTeacher, cumulative, draw, in_box
+from procurl.teachers.quantities import require_quantities
 from procurl.teachers.transport import squared_distances
 from procurl.types import Critic, Episodes, Task, random_seeds
 
@@ -79,6 +80,7 @@ class ProCuRLPath(PoolTeacher):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_quantities("ProCuRLPath", self.space)
         for name in ("width", "doubt"):
             value = getattr(self, name)
             if isinstance(value, int | float) and not value > 0:

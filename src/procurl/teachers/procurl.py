@@ -91,7 +91,7 @@ class ProCuRLTarget(PoolTeacher):
     resample_targets: bool = param(False, "draw new targets at every update (release)", static=True)
     length_scale: float = param(1.0, "distance over which the correlation falls by e; in the space's units")
     similarity: Similarity | None = param(
-        None, "K(contexts, targets) in place of exp(-distance / length_scale)", static=True
+        None, "K(contexts, targets) in place of the space's own, or exp(-distance / length_scale)", static=True
     )
 
     # Rounds of thinning before the exact table takes over; a few are enough in practice. For an enormous table it is
@@ -100,9 +100,9 @@ class ProCuRLTarget(PoolTeacher):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.similarity is None:
+        if self.similarity is None and getattr(self.space, "similarity", None) is None:
             require_distances("ProCuRLTarget", self.space)
-        elif not callable(self.similarity):
+        elif self.similarity is not None and not callable(self.similarity):
             raise ConfigError(
                 f"ProCuRLTarget: similarity = {self.similarity!r}, expected a function of contexts and targets, or None"
             )
@@ -209,8 +209,9 @@ class ProCuRLTarget(PoolTeacher):
         return jax.tree.map(lambda x: x[:n], self.space.targets)
 
     def _similarity(self, contexts: Array, targets: Array) -> Array:
-        if self.similarity is not None:
-            return self.similarity(contexts, targets)
+        similarity = self.space.similarity if self.similarity is None else self.similarity
+        if similarity is not None:
+            return similarity(contexts, targets)
         apart = distance(self.space.scaled(contexts), self.space.scaled(targets))
         return jnp.exp(-apart / self.length_scale)
 

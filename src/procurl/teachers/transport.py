@@ -21,6 +21,7 @@ from scipy.optimize import linear_sum_assignment
 
 from procurl.errors import ConfigError
 from procurl.teachers.matching import match
+from procurl.teachers.quantities import require_quantities
 from procurl.types import TaskSpace
 
 NARROWEST, WIDEST = 1e-6, 1e15  # of the widest dimension of a space in which distances are measured
@@ -74,7 +75,10 @@ def squared_distances(a: Array, b: Array) -> Array:
 
 
 def require_distances(owner: str, space: TaskSpace) -> None:
-    """Refuse a space in which squared distances do not fit into 32 bits: they would silently be 0 or infinite."""
+    """Refuse a space without distances, or in which their squares do not fit into 32 bits: they would silently be 0 or
+    infinite.
+    """
+    require_quantities(owner, space)
     bounds = (space.low, space.high) if isinstance(space, TaskSpace) else (None,)
     if not all(isinstance(x, jax.Array | np.ndarray) and not isinstance(x, jax.core.Tracer) for x in bounds):
         return  # JAX also builds instances without values, which cannot be checked

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from procurl import __version__
+from procurl.bench.report.kinds import kinds_of
 from procurl.bench.report.studies import Collection, Strategy, Study
-from procurl.bench.report.style import COLOURS, FAMILY_COLOURS, OWN_COLOUR
+from procurl.bench.report.style import COLOURS, OWN_COLOUR
 from procurl.bench.stats import (
     Summary,
     bootstrap_difference,
@@ -39,6 +40,7 @@ SEED_NUMBERS = 400_000  # returns of single seeds on the whole page
 TARGETS = 400  # distinct held-out contexts
 REPEATS = 2000  # of every bootstrap
 GRID = 1000  # contexts are rounded to 1 / GRID of the space's width
+SPACE = ("names", "low", "high", "value_range", "labels")  # what the page is told of a study's tasks
 OTHER_COLOURS = (
     OWN_COLOUR,
     "#882255",
@@ -60,7 +62,6 @@ def page_data(collection: Collection) -> dict[str, Any]:
         "runs": collection.n_runs,
         "problems": collection.problems,
         "windows": list(WINDOWS),
-        "families": {"names": list(FAMILY_COLOURS), "colours": list(FAMILY_COLOURS.values())},
         "limits": {"points": budget.points, "seeds": budget.seeds, "evaluations": EVALUATIONS, "grid": GRID},
         "studies": studies,
         "provenance": [json.loads(text) for text in provenance],
@@ -141,7 +142,8 @@ def _study(study: Study, budget: _Budget, provenance: dict[str, int]) -> dict[st
     return {
         "title": study.title,
         "setting": study.setting,
-        "space": None if space is None else {k: space[k] for k in ("names", "low", "high", "value_range")},
+        "space": None if space is None else {k: space[k] for k in SPACE if k in space},
+        "families": _families(study),
         "decimals": max(decimals - 1, 0),
         "threshold": threshold,
         "value_range": [low, high],
@@ -239,7 +241,7 @@ def _frame_edges(study: Study) -> np.ndarray:
 
 
 def _curriculum(study: Study, strategy: Strategy, edges: np.ndarray, budget: _Budget) -> dict[str, Any] | None:
-    """Per frame: how many tasks are known, a fair sample of them (or the shares of MiniG's families), the distance."""
+    """Per frame: how many tasks are known, a fair sample of them (or the shares of its kinds), the distance."""
     if strategy.contexts is None or strategy.iterations is None or len(edges) == 0:
         return None
     n_frames = len(edges) - 1
@@ -257,7 +259,8 @@ def _curriculum(study: Study, strategy: Strategy, edges: np.ndarray, budget: _Bu
         ]
         distance = [None if m is None else [float(f"{x:.3g}") for x in m] for m in means]
     shown = [order[a : min(a + budget.points, b)] for a, b in itertools.pairwise(bounds)]
-    families = _family_shares(strategy.contexts, frame, n_frames) if study.setting == "minigrid" else None
+    kinds = kinds_of(study.setting, study.space)
+    families = None if kinds is None else _rounded(kinds.shares(strategy.contexts, frame, n_frames), 3)
     points = [_on_grid(strategy.contexts[rows], study) for rows in shown] if families is None else None
     return {"counts": counts.tolist(), "points": points, "families": families, "distance": distance}
 
@@ -266,17 +269,14 @@ def _frame(steps: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return np.clip(np.searchsorted(edges, steps, side="right") - 1, 0, len(edges) - 2)
 
 
-def _family_shares(contexts: np.ndarray, frame: np.ndarray, n_frames: int) -> list[Any]:
-    """MiniG's contexts are eight bits, of which six combinations are tasks: the share of each in every frame."""
-    from procurl.envs.minigrid.families import FAMILIES, nearest_family
-
-    numbers = {family.name: k for k, family in enumerate(FAMILIES)}
-    family = nearest_family(contexts)  # type: ignore[arg-type]  # as NumPy
-    table = np.zeros((n_frames, len(FAMILIES)))
-    np.add.at(table, (frame, family), 1)
-    total = table.sum(axis=1, keepdims=True)
-    shares = np.divide(table, total, out=np.full_like(table, np.nan), where=total > 0)
-    return _rounded(shares[:, [numbers[name] for name in FAMILY_COLOURS]], 3)
+def _families(study: Study) -> dict[str, Any] | None:
+    """What kinds of tasks are called, their colours, and which are targets; None where tasks have no kinds."""
+    kinds = kinds_of(study.setting, study.space)
+    if kinds is None:
+        return None
+    known = [s.held_out for s in study.strategies if s.held_out is not None]
+    targets = kinds.are_targets(known[0]) if known else [False] * len(kinds.names)
+    return {"names": kinds.names, "colours": kinds.colours, "targets": targets}
 
 
 def _targets(study: Study) -> tuple[np.ndarray, np.ndarray, list[int]] | None:

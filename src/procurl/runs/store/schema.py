@@ -49,6 +49,8 @@ def _config(data: dict[str, Any]) -> None:
         if len(_list(space, part, Number)) != length:
             raise ValueError(f"space.{part} has {len(space[part])} numbers; expected {length}")
     _field(space, "sha256", str)
+    if "labels" in space and (len(names) != 1 or not _list(space, "labels", str)):
+        raise ValueError("space.labels: expected names of tasks, in a space of one dimension")
     options = _field(config, "config", dict)
     kinds = [kind for kind in ("sac", "ppo", "loop") if options.get(kind) is not None]
     student = _field(options, kinds[0] if kinds else "ppo", dict)

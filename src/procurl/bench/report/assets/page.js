@@ -295,6 +295,8 @@
   const frames = () => Math.max(study().edges.length - 1, 0);
   const taught = () => shown().filter((s) => s.curriculum);
   const isFamilies = () => study().strategies.some((s) => s.curriculum?.families);
+  const label = (x) => study().space.labels?.[Math.round(x)]; // of a task that is a name: its context is the name's index
+  const inWords = (x) => label(x) ?? short(x);
   function real(q, d) { // from the grid back to the context
     const { low, high } = study().space;
     return low[d] + (q / data.limits.grid) * (high[d] - low[d] || 1);
@@ -317,8 +319,9 @@
       if (most > least) [from, to] = [least, most];
     }
     const margin = 0.05 * (to - from || 1);
-    const ends = (scale) => { scale.ticks = [from, (from + to) / 2, to].map((value) => ({ value })); };
-    return axis(words(names[k]), { min: from - margin, max: to + margin, afterBuildTicks: ends, ticks: { callback: (v) => short(v) } });
+    const marks = study().space.labels ? study().space.labels.map((_, i) => i).filter((i) => i >= from && i <= to) : [from, (from + to) / 2, to];
+    const ends = (scale) => { scale.ticks = marks.map((value) => ({ value })); };
+    return axis(words(names[k]), { min: from - margin, max: to + margin, afterBuildTicks: ends, ticks: { callback: inWords } });
   }
   function panel(box, label) {
     const canvas = element("canvas", { role: "img" });
@@ -341,7 +344,7 @@
     stop();
     $("taught-body").hidden = !some;
     $("taught-lead").textContent = !some ? "The tasks that were chosen are not in these files."
-      : isFamilies() ? "The share of MiniG's six families among the tasks that each strategy chose; the target is blocked-unlock-pickup."
+      : isFamilies() ? `The share of each ${study().space?.labels ? "task" : "of MiniG's families"} among the tasks that each strategy chose; the target is ${study().families.names.filter((_, k) => study().families.targets[k]).join(", ") || "not in these files"}.`
       : `The tasks that each strategy chose in the course of training, beside the target. At most ${data.limits.points} per strategy and moment are drawn, a fair sample.`;
     if (!some) return;
     $("frame").max = frames() - 1;
@@ -354,13 +357,13 @@
       box.families = { canvas, text };
       draw(canvas, {
         type: "bar",
-        data: { labels: taught().map((s) => s.label), datasets: data.families.names.map((name, k) => ({ label: name, data: [], backgroundColor: data.families.colours[k], borderWidth: 0 })) },
+        data: { labels: taught().map((s) => s.label), datasets: study().families.names.map((name, k) => ({ label: name, data: [], backgroundColor: study().families.colours[k], borderWidth: 0 })) },
         options: { ...frameOf({ x: axis("share of the chosen tasks", { stacked: true, min: 0, max: 1, ticks: { callback: (v) => percent(v) } }), y: { stacked: true, grid: { display: false }, ticks: { color: style("--text") }, border: { color: style("--line") } } }), parsing: true, indexAxis: "y", plugins: { legend: { display: false }, tooltip: { callbacks: { label: (item) => ` ${item.dataset.label}: ${percent(item.raw, 1)}` } } } },
       });
-      $("taught-key").replaceChildren(...data.families.names.map((name, k) => {
+      $("taught-key").replaceChildren(...study().families.names.map((name, k) => {
         const mark = element("span", { class: "swatch square", "aria-hidden": "true" });
-        mark.style.backgroundColor = data.families.colours[k];
-        return element("span", {}, mark, name + (k === 0 ? " (target)" : ""));
+        mark.style.backgroundColor = study().families.colours[k];
+        return element("span", {}, mark, name + (study().families.targets[k] ? " (target)" : ""));
       }));
     } else {
       const targets = study().targets ? points(study().targets.contexts) : [];
@@ -394,8 +397,9 @@
       const { canvas, text } = box.families, chart = charts.get(canvas);
       chart.data.datasets.forEach((set, k) => { set.data = taught().map((s) => s.curriculum.families?.[frame][k] ?? null); });
       chart.update("none");
-      text.textContent = taught().map((s) => `${s.label}: ${percent(s.curriculum.families?.[frame][0])} target tasks`).join("; ");
-      canvas.setAttribute("aria-label", `Shares of the families at ${span}. ${text.textContent}`);
+      const onTarget = (shares) => shares?.reduce((sum, x, k) => sum + (study().families.targets[k] ? x ?? NaN : 0), 0);
+      text.textContent = taught().map((s) => `${s.label}: ${percent(onTarget(s.curriculum.families?.[frame]))} target tasks`).join("; ");
+      canvas.setAttribute("aria-label", `Shares of the tasks at ${span}. ${text.textContent}`);
     } else {
       for (const canvas of box.querySelectorAll("canvas")) {
         const s = canvas.strategy, chart = charts.get(canvas), drawn = points(s.curriculum.points[frame]);
@@ -413,7 +417,7 @@
   function taughtTable() {
     const f = state.frame, span = `${count(study().edges[f])} to ${count(study().edges[f + 1])} steps`;
     if (isFamilies()) {
-      return table(["strategy", ...data.families.names], taught().map((s) => [s.label, ...(s.curriculum.families?.[f] ?? []).map((x) => percent(x, 1))]), `Shares of the families, ${span}`);
+      return table(["strategy", ...study().families.names], taught().map((s) => [s.label, ...(s.curriculum.families?.[f] ?? []).map((x) => percent(x, 1))]), `Shares of the tasks, ${span}`);
     }
     const names = study().space.names, n = names.length;
     const rows = taught().map((s) => {
@@ -483,7 +487,7 @@
     if (few) {
       const { canvas, text } = panel(box, []);
       canvas.parentElement.style.height = `${70 + 34 * Math.max(list.length, 1) * study().targets.counts.length}px`;
-      const n = study().space.names.length, where = study().targets.counts.map((_, k) => study().space.names.map((name, d) => `${words(name)} ${short(real(study().targets.contexts[k * n + d], d))}`).join(", "));
+      const n = study().space.names.length, where = study().targets.counts.map((_, k) => study().space.names.map((name, d) => `${words(name)} ${inWords(real(study().targets.contexts[k * n + d], d))}`).join(", "));
       draw(canvas, {
         type: "bar",
         data: { labels: list.map((s) => s.label), datasets: where.map((name, k) => ({ label: name, data: list.map((s) => s.tasks[state.metric][k]), backgroundColor: list.map((s) => faint(colour(s), 1 - 0.3 * k)) })) },
@@ -498,7 +502,7 @@
         const values = s.tasks[state.metric], mean = values.reduce((a, b) => a + b, 0) / values.length;
         draw(canvas, {
           type: "scatter", data: { datasets: [{ label: s.label, data: where, pointRadius: innerWidth < 600 ? 3.2 : 5, pointHoverRadius: 6, backgroundColor: values.map((v) => viridis(part(v))), borderColor: style("--card"), borderWidth: 0.7 }] },
-          options: frameOf({ x: spaceAxis("x", state.close), y: spaceAxis("y", state.close) }, { plugins: { tooltip: { callbacks: { label: (item) => `${say(values[item.dataIndex])} at ${short(item.parsed.x)}, ${short(item.parsed.y)}` } } } }),
+          options: frameOf({ x: spaceAxis("x", state.close), y: spaceAxis("y", state.close) }, { plugins: { tooltip: { callbacks: { label: (item) => `${say(values[item.dataIndex])} at ${label(item.parsed.x) ?? `${short(item.parsed.x)}, ${short(item.parsed.y)}`}` } } } }),
         });
         text.textContent = `Mean over contexts ${say(mean)}, lowest ${say(Math.min(...values))}, highest ${say(Math.max(...values))}.`;
         canvas.setAttribute("aria-label", `${s.label}, final ${state.metric === "success" ? "success" : "return"} over the context space. ${text.textContent}`);
@@ -516,7 +520,7 @@
   function learntTable() {
     const list = shown().filter((s) => s.tasks), { names } = study().space, n = names.length;
     const rows = study().targets.counts.map((_, k) => [
-      ...names.map((_, d) => short(real(study().targets.contexts[k * n + d], d))),
+      ...names.map((_, d) => inWords(real(study().targets.contexts[k * n + d], d))),
       ...list.map((s) => (state.metric === "success" ? percent(s.tasks.success[k]) : fixed(s.tasks.ret[k]))),
     ]);
     return table([...names.map(words), ...list.map((s) => s.label)], rows, "Final results per held-out context");

@@ -18,10 +18,12 @@ from procurl.bench.report.figures.curricula import (
     distance_to_target,
     family_shares,
     figure_three,
+    label_shares,
 )
 from procurl.bench.report.figures.curves import Curve, figure_two, learning_curve, learning_curves, performance_profiles
 from procurl.bench.report.figures.heat_map import final_returns, return_heat_map
 from procurl.bench.report.figures.sweep_maps import sweep_maps
+from procurl.bench.report.kinds import kinds_of
 from procurl.bench.report.style import COLOURS, FAMILY_COLOURS, NAMES, colour_of, labels
 from procurl.check.text import in_one_line
 from procurl.envs.bipedal.track import MASTERED
@@ -29,8 +31,8 @@ from procurl.runs.store.result import Result
 
 __all__ = [
     "save_all", "save_published", "save", "learning_curves", "learning_curve", "Curve", "figure_two",
-    "performance_profiles", "curriculum", "curriculum_scatter", "family_shares", "distance_to_target", "figure_three",
-    "return_heat_map", "final_returns", "sweep_maps", "COLOURS", "FAMILY_COLOURS", "NAMES", "colour_of",
+    "performance_profiles", "curriculum", "curriculum_scatter", "family_shares", "label_shares", "distance_to_target",
+    "figure_three", "return_heat_map", "final_returns", "sweep_maps", "COLOURS", "FAMILY_COLOURS", "NAMES", "colour_of",
     "labels", "plt",
 ]  # fmt: skip
 
@@ -59,7 +61,7 @@ def save_published(results: list[Result], out: Path) -> list[Path]:
     if several:  # the profile of a single seed is one step
         pictures["profiles"] = performance_profiles(several)
     for setting, runs in by_setting.items():
-        if setting != "minigrid" and _that_began(runs):  # its contexts are bits: `family_shares` suits them better
+        if kinds_of(setting, runs[0].config["space"]) is None and _that_began(runs):  # else there are no distances
             pictures[f"{_file_name(setting)}-figure-3"] = figure_three(_that_began(runs))
     written = []
     for name, figure in pictures.items():

@@ -1,4 +1,4 @@
-"""What was taught: contexts over training, their distance to the target, MiniG's families, the paper's Figure 3."""
+"""What was taught: contexts over training, their distance to the target, shares of kinds, the paper's Figure 3."""
 
 from __future__ import annotations
 
@@ -20,18 +20,22 @@ from procurl.bench.report.figures.canvas import (
     shared_legend,
     words,
 )
-from procurl.bench.report.style import FAMILY_COLOURS, TITLES, Look, labels, looks_of
+from procurl.bench.report.kinds import Kinds, kinds_of
+from procurl.bench.report.style import TITLES, Look, labels, looks_of
 from procurl.bench.stats import mean_and_error
 from procurl.errors import ConfigError
 from procurl.runs.store.result import Result, steps_per_iteration
 
 TARGET_MEAN = "mean of the target"
+MOST_TICKS = 30  # labels on an axis
 
 
 def curriculum(setting: str, results: list[Result]) -> dict[str, Any]:
     """What was taught, in the pictures that suit a setting's contexts."""
-    if setting == "minigrid":  # eight bits, six of 256 combinations
+    if setting == "minigrid":
         return {"curriculum": family_shares(results)}
+    if kinds_of(setting, results[0].config["space"]):
+        return {"curriculum": label_shares(results)}
     return {"curriculum": curriculum_scatter(results), "distance": distance_to_target(results)}
 
 
@@ -67,17 +71,12 @@ def curriculum_scatter(results: list[Result]) -> Any:
 
 def family_shares(results: list[Result]) -> Any:
     """MiniG: the share of each family among the episodes that began, over training; the target at the bottom."""
-    from procurl.envs.minigrid.families import FAMILIES, nearest_family
-
+    families = kinds_of("minigrid", None)
+    assert families is not None
     figure, grid = panels(len(results), columns=3, height=2.3, beside=1.8)
-    numbers = {family.name: k for k, family in enumerate(FAMILIES)}
     for axes, result, label in zip(grid.flat, results, labels(results), strict=False):
-        context = result.trace["task_context"]  # f32[S, iterations, k, 8]
-        began = np.isfinite(context[..., 0])
-        family = np.where(began, nearest_family(np.nan_to_num(context)), -1)  # type: ignore[arg-type]  # as NumPy
-        counts = np.stack([(family == numbers[name]).sum(axis=(0, 2)) for name in FAMILY_COLOURS])
-        shares = smoothed(counts / np.maximum(began.sum(axis=(0, 2)), 1))  # f64[6, iterations]
-        axes.stackplot(iteration_steps(result) / 1e6, shares, colors=FAMILY_COLOURS.values(), labels=FAMILY_COLOURS)
+        shares = np.nan_to_num(_shares_over_training(families, result))
+        axes.stackplot(iteration_steps(result) / 1e6, shares, colors=families.colours, labels=families.names)
         axes.set_title(textwrap.fill(label, 36), fontsize=9)
         axes.set(ylim=(0, 1), xmargin=0)
         axes.spines[["top", "right"]].set_visible(False)
@@ -88,6 +87,33 @@ def family_shares(results: list[Result]) -> Any:
     handles, names = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles[::-1], names[::-1], loc="outside right center", frameon=False, fontsize=9)
     return figure
+
+
+def label_shares(results: list[Result]) -> Any:
+    """Tasks that are names: the share of each among the episodes that began, over training; targets are marked."""
+    tasks = kinds_of(None, results[0].config["space"])
+    if tasks is None:
+        raise ConfigError("these runs' tasks have no labels: draw curriculum_scatter(results)")
+    n = len(tasks.names)
+    shown = range(0, n, -(-n // MOST_TICKS))
+    figure, grid = panels(len(results), columns=3, height=1.5 + 0.2 * len(shown), beside=1.0)
+    for axes, result, label in zip(grid.flat, results, labels(results), strict=False):
+        shares = _shares_over_training(tasks, result)
+        edges = np.arange(shares.shape[1] + 1) * steps_per_iteration(result.config) / 1e6
+        mesh = axes.pcolormesh(edges, np.arange(n + 1) - 0.5, shares, vmin=0, vmax=1, cmap="viridis")
+        is_target = tasks.are_targets(result.held_out["context"])
+        axes.set_yticks(shown, [f"{tasks.names[k]} (target)" if is_target[k] else tasks.names[k] for k in shown])
+        axes.set_title(textwrap.fill(label, 36), fontsize=9)
+        axes.set_xlabel("steps (millions)")
+    figure.colorbar(mesh, ax=grid, label="share of episodes")
+    return figure
+
+
+def _shares_over_training(kinds: Kinds, result: Result) -> np.ndarray:
+    """f64[kinds, iterations]: shares among the episodes that began."""
+    context = result.trace["task_context"]  # f32[S, iterations, k, d], NaN where no episode began
+    began = np.nonzero(np.isfinite(context[..., 0]))
+    return smoothed(kinds.shares(context[began], began[1], context.shape[1]).T)
 
 
 def distance_to_target(results: list[Result]) -> Any:
@@ -203,6 +229,10 @@ def _draw_moments(part: Any, moments: int, results: Sequence[Result], look: dict
 def _check_runs(results: Sequence[Result]) -> None:
     if not results:
         raise ConfigError("no runs: expected at least one")
+    if kinds_of(None, results[0].config["space"]):
+        raise ConfigError(
+            "these runs' tasks are labels, which have no distance to a target: draw label_shares(results)"
+        )
     settings = sorted({str(r.config["setting"]) for r in results})
     if len(settings) > 1:
         raise ConfigError(f"runs of {', '.join(settings)} in one figure: expected those of one setting")
