@@ -29,6 +29,7 @@ from procurl.types import Episodes, Task, Teacher
 if TYPE_CHECKING:
     from procurl.runs.curriculum import Curriculum
 
+NOTHING = (0, 0)
 ENDLESS = 2**53  # steps: a loop of somebody's own ends when it ends
 
 
@@ -145,6 +146,7 @@ class LoopRun:
         if folder.found:
             folder.restore(self, self.log)  # type: ignore[arg-type]
             self.log.status = "running"
+        self._written = NOTHING  # what the last result was about: updates and evaluations
         weakref.finalize(curriculum, self._open.close)
         atexit.register(_closed_at_exit, weakref.ref(self))
 
@@ -172,15 +174,20 @@ class LoopRun:
         result.remove_result(self.folder.path)
         self.folder.finish([self.log.result({})])
         self.log.status = "running"
+        self._written = self._so_far
 
     def close(self, status: str) -> None:
-        if self.log.iterations or self.log.steps_at:
+        if self._so_far not in (self._written, NOTHING) or status == "finished":
             self.write(status)
         self._open.close()
 
+    @property
+    def _so_far(self) -> tuple[int, int]:
+        return self.log.iterations, len(self.log.steps_at)
+
 
 def _closed_at_exit(run: Any) -> None:
-    """Who does not close a curriculum was interrupted: what was done is written all the same."""
+    """Who does not close a curriculum was interrupted, unless its result was written after all that happened."""
     alive = run()
     if alive is not None and alive._curriculum() is not None and alive._curriculum()._run is alive:
         alive.close("interrupted")
