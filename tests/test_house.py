@@ -28,6 +28,7 @@ LAYERS = (
     ("integrations",),
     ("bench",),
     ("cli",),
+    ("__main__",),
 )
 ALLOWED: dict[tuple[str, str], str] = {}  # (who, whom): why this one may point upwards
 
