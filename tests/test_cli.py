@@ -204,10 +204,13 @@ def test_seed_ranges():
 
 
 def test_ambiguous_names_ask_for_the_section(monkeypatch):
+    from procurl.runs.chosen import chosen_setting, chosen_teacher
+
     real = options.option_tables
     monkeypatch.setattr(options, "option_tables", lambda s, t: {**real(s, t), "other": [procurl.PPO]})
+    setting = chosen_setting("point-mass-1t")
     with pytest.raises(ConfigError, match="not unique, expected ppo.lr or other.lr"):
-        options.sort_options(["lr=1"], "point-mass-1t", "iid")
+        options.sort_options(["lr=1"], setting, chosen_teacher("iid", setting))
 
 
 def test_the_progress_line_redraws_on_a_terminal(monkeypatch):

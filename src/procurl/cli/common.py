@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from procurl.check.numbers import seed_numbers
 from procurl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from procurl.runs.chosen import Named
 
 
 def add_common_options(command: argparse.ArgumentParser) -> None:
@@ -24,6 +28,26 @@ def add_training_options(command: argparse.ArgumentParser) -> None:
         "--log", action="append", default=[], metavar="KIND[:WHERE]",
         help="tensorboard[:FOLDER] or wandb[:PROJECT]; may be repeated",
     )  # fmt: skip
+
+
+def add_own_options(command: argparse.ArgumentParser, teacher: bool = False) -> None:
+    """For a run that is there: where its classes are, if they are not procurl's. No folder is believed about that."""
+    command.add_argument("--env", metavar="MODULE:NAME", help="its environment, if it is your own: my.py:MyEnv")
+    if teacher:
+        command.add_argument("--teacher", metavar="MODULE:NAME", help="its teacher, if it is your own")
+    command.add_argument("--space", metavar="MODULE:NAME", help="the tasks of that environment, as in `procurl train`")
+
+
+def add_changed(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--changed", action="store_true", help="go on even if the source of its own classes has changed since it began"
+    )
+
+
+def named_in(args: argparse.Namespace) -> Named:
+    from procurl.runs.chosen import Named
+
+    return Named(args.env, getattr(args, "teacher", None), args.space)
 
 
 def step_count(text: str) -> int:
