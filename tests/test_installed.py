@@ -112,6 +112,8 @@ def test_a_name_of_procurls_own_wins_and_that_is_said(package, command):
     assert "procurl: the teacher iid of theirs 1.2 is not used" in done.stderr and not is_loaded()
     done = command("train", "point-mass-2g", "--teacher", "plr", "--set", "nonsense=1")
     assert "is not used" not in done.stderr
+    done = command("bench", "smoke", "--teachers", "iid", "plr", "--block", "0")
+    assert done.stderr.count("procurl: the teacher iid of theirs 1.2 is not used") == 1
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,7 @@ def test_functions_and_objects_can_be_named_too(source):
         made = teacher.make(space, {})
         assert made.space is space and made.beta == beta and teacher.make(space, {"beta": 1.0}).beta == 1.0
     assert chosen_teacher("iid", setting).make(space, {"redraw_every": 5}).redraw_every == 5
+    assert chosen_teacher("auto", setting).name == "procurl-path", "as procurl.make_teacher has it"
 
 
 def test_an_own_environment_on_the_tasks_of_a_setting_is_not_that_setting(source):
@@ -380,6 +381,14 @@ def test_watch_draws_an_environment_that_can_draw_itself(begun, source, tmp_path
     assert done.returncode == 0 and "given context" in done.stdout, done.stderr
     done = command("watch", run / "Smeared", "--env", f"{source}:Smeared", "--out", out)
     assert done.returncode == 1 and "Smeared.render gives float64[40, 60]: expected a picture" in done.stderr
+
+
+def test_a_run_of_a_loop_of_its_own_cannot_be_played(begun, tmp_path, command):
+    result = procurl.load_result(begun)
+    config = {**result.config, "config": {"loop": {"n_steps": 256}}, "env": {"class": "a loop of its own"}}
+    folder = dataclasses.replace(result, config=config).save(tmp_path / "run")
+    done = command("evaluate", folder)
+    assert done.returncode == 1 and "was made by a loop of its own, which procurl cannot play" in done.stderr
 
 
 # ---------------------------------------------------------------- sweeps and benchmarks

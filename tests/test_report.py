@@ -1,6 +1,7 @@
 """`procurl report`: what is gathered, the tables, and the page in a real browser (marker `browser`)."""
 
 import csv
+import dataclasses
 import hashlib
 import importlib.util
 import io
@@ -160,6 +161,29 @@ def test_seeds_that_were_cut_are_not_counted_as_failed(cut_grid):
     assert summary.mean == pytest.approx(made_up_run("alpha", "SPDL", [0, 1]).ret[:, -1].mean())
     assert any(note.startswith("seed 2: cut short after") for note in spdl.notes)
     assert any("seed 1 is in spdl and again in again: the first is used" in note for note in spdl.notes)
+
+
+def test_runs_that_were_all_cut_at_the_same_step_are_compared_there(tmp_path):
+    for teacher in ("IID", "CURROT"):
+        made_up_run("alpha", teacher, [0, 1], evaluations=3, status="interrupted").save(tmp_path / teacher)
+    collection = collect([tmp_path])
+    (study,) = collection.studies
+    assert study.notes[0] == "all runs were cut short, and are compared after 51,200 steps"
+    assert all(s.complete.all() and s.is_unfinished for s in study.strategies)
+    assert any(
+        "IID: cut short (interrupted) after 51,200 of 102,400 steps: compared there" in p for p in collection.problems
+    )
+    assert markdown.tables(collection).count("51,200 of 102,400 ") >= 2
+    made_up_run("alpha", "SPDL", [0, 1]).save(tmp_path / "spdl")  # one that ended: now the others are left out
+    assert [s.label for s in collect([tmp_path]).studies[0].strategies if s.complete.any()] == ["SPDL"]
+
+
+def test_a_loop_of_ones_own_has_no_plan_that_it_could_fall_short_of(tmp_path):
+    run_ = made_up_run("alpha", "IID", [0], evaluations=3, status="finished")
+    config = {**run_.config, "config": {"loop": {"n_steps": 5120}}}
+    dataclasses.replace(run_, config=config).save(tmp_path / "loop")
+    collection = collect([tmp_path])
+    assert collection.n_cut == 0 and collection.studies[0].strategies[0].complete.all()
 
 
 def test_every_seed_may_have_failed(tmp_path):

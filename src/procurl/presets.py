@@ -71,7 +71,7 @@ def require_names(setting: str, teacher: str, variant: str) -> None:
     """Refuse names that nobody knows, before anything is imported for the sake of those that are known."""
     require_variant(variant)
     for kind, text, ours in (("setting", setting, SETTINGS), ("teacher", teacher, TEACHERS)):
-        if not is_own(text) and text not in ours:
+        if not is_own(text) and text not in ours and (kind, text) != ("teacher", "auto"):
             try:
                 installed.require(kind, text, ours)  # type: ignore[arg-type]  # one of the two kinds
             except ConfigError as error:

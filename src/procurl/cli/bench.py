@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from procurl.check.text import printable
-from procurl.cli.common import add_common_options, number, path, seed_range, step_count
+from procurl.cli.common import add_common_options, number, path, say_clashes, seed_range, step_count
 from procurl.errors import ConfigError
 
 
@@ -51,4 +51,5 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"{args.folder}: expected with `procurl bench status` only; the folder of a suite is --out DIR"
         )
+    say_clashes(args.settings or (), args.teachers or ())
     return command.run(args)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from procurl import installed, presets
 from procurl.check.numbers import seed_numbers
+from procurl.check.text import printable
 from procurl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,6 +52,16 @@ def named_in(args: argparse.Namespace) -> Named:
     from procurl.runs.chosen import Named
 
     return Named(args.env, getattr(args, "teacher", None), args.space)
+
+
+def say_clashes(settings: Iterable[str], teachers: Iterable[str]) -> None:
+    """Names that a user gave and that an installed package has as well as procurl, whose own come first."""
+    for name in settings:
+        for clash in installed.clashes("setting", presets.SETTINGS, name):
+            print(printable(f"procurl: {clash}"), file=sys.stderr)
+    for name in teachers:
+        for clash in installed.clashes("teacher", presets.TEACHERS, name):
+            print(printable(f"procurl: {clash}"), file=sys.stderr)
 
 
 def step_count(text: str) -> int:

@@ -9,9 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from procurl import installed, presets
-from procurl.check.text import printable
-from procurl.cli.common import add_changed, add_training_options, path, seed_range, step_count
+from procurl import presets
+from procurl.cli.common import add_changed, add_training_options, path, say_clashes, seed_range, step_count
 from procurl.cli.options import configured, sort_options, train_options
 from procurl.errors import ConfigError, needs_extra
 
@@ -42,7 +41,7 @@ def add_plan(command: Any) -> None:
     )  # fmt: skip
     command.add_argument(
         "--teacher", default="procurl-target", metavar="NAME",
-        help=f"{', '.join(presets.TEACHERS)}; of an installed package; or your own, my.py:MyTeacher",
+        help=f"{', '.join(presets.TEACHERS)}; auto; of an installed package; or your own, my.py:MyTeacher",
     )  # fmt: skip
     command.add_argument(
         "--space", metavar="MODULE:NAME",
@@ -84,11 +83,7 @@ def run(args: argparse.Namespace) -> int:
 def import_jax(args: argparse.Namespace) -> None:
     """After what can fail without it, such as a misspelt name."""
     presets.require_names(args.setting, args.teacher, args.variant)
-    for clash in (
-        *installed.clashes("setting", presets.SETTINGS, args.setting),
-        *installed.clashes("teacher", presets.TEACHERS, args.teacher),
-    ):
-        print(printable(f"procurl: {clash}"), file=sys.stderr)
+    say_clashes([args.setting], [args.teacher])
     from procurl.devices import use_device
 
     use_device(args.device)

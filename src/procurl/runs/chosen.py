@@ -19,7 +19,7 @@ from procurl.check.fields import with_fields
 from procurl.check.user_files import made, named_space, only_space, space_for, split
 from procurl.config import Config
 from procurl.errors import ConfigError
-from procurl.teachers import TEACHERS, make_teacher
+from procurl.teachers import TEACHERS, auto, make_teacher
 from procurl.teachers.base import OnPool, Redrawn, wrapped
 from procurl.types import HostEnv, TaskSpace, Teacher
 
@@ -117,6 +117,8 @@ def _require_env(text: str, env: Any) -> None:
 
 def chosen_teacher(text: str, setting: ChosenSetting, variant: str = "paper") -> ChosenTeacher:
     """The teacher of this name; it is made for the tasks of `setting`."""
+    if text == "auto":
+        text = auto(setting.make({})[1])
     if not presets.is_own(text):
         cls = TEACHERS[text] if text in TEACHERS else installed.teacher(text, TEACHERS)
         return ChosenTeacher(

@@ -145,6 +145,11 @@ def own_parts(description: dict[str, Any], notes: Notes) -> list[str]:
 
 def _require_named(description: dict[str, Any], notes: Notes, named: Named | None, parts: tuple[str, ...]) -> None:
     """Its own classes are not looked for: whoever goes on with a run says where they are."""
+    if "loop" in description["config"]:
+        raise ConfigError(
+            "this run was made by a loop of its own, which procurl cannot play: go on from its script, with "
+            "procurl.Curriculum(..., out=FOLDER)"
+        )
     own = [part for part in own_parts(description, notes) if part in parts]
     if any(named is None or getattr(named, part) is None for part in own):
         what = " and ".join({"env": "an environment", "teacher": "a teacher"}[part] for part in own)

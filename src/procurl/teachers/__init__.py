@@ -25,8 +25,8 @@ def make_teacher(
 
     `redraw_every=N`, for strategies over a pool, draws a new pool every N environment steps; `on_pool=True`, for
     strategies that invent contexts, plays the pool's nearest task instead. "auto" chooses the strategy: see `auto`.
-    Teachers of installed packages are known as well (`procurl list`), and their packages are imported here; they have no
-    hyper-parameters of a setting.
+    Teachers of installed packages are known as well (`procurl list`), and their packages are imported here; they have
+    no hyper-parameters of a setting.
     """
     if name == "auto":
         name = auto(space)

@@ -131,6 +131,7 @@ def _study(study: Study, budget: _Budget, provenance: dict[str, int]) -> dict[st
                 "cut": int(strategy.cut.sum()),
                 "planned": strategy.planned,
                 "unfinished": strategy.is_unfinished,
+                "ranked": not strategy.is_unfinished or bool(strategy.complete.any()),
                 "success": _final_success(strategy),
                 "summary": {key: _rounded(value, decimals + 1) for key, value in asdict(summary).items()},
                 "profile": _rounded(performance_profile(final, thresholds), 3) if len(final) else None,

@@ -67,8 +67,8 @@ class Strategy:
 
     @property
     def is_unfinished(self) -> bool:
-        """All of its runs were cut short: there is a curve, and nothing to compare."""
-        return bool(self.cut.any() and not self.complete.any())
+        """None of its runs got to its planned steps."""
+        return "loop" not in self.config.get("config", {}) and int(self.steps[-1]) < self.planned
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,15 +92,25 @@ class Run:
 
     @property
     def is_cut(self) -> bool:
-        """Ended before its planned steps, by Ctrl-C, a signal or a callback; not because all of its seeds failed."""
-        return int(self.steps[-1]) < int(self.config["steps"]) and len(self.failures) < len(self.seeds)
+        """Ended before its planned steps, by Ctrl-C, a signal or a callback; not because all of its seeds failed.
+
+        A loop of somebody's own has no plan: it ends when it ends.
+        """
+        is_planned = "loop" not in self.config["config"]
+        return is_planned and self.end < int(self.config["steps"]) and len(self.failures) < len(self.seeds)
+
+    @property
+    def end(self) -> int:
+        """Steps at its last evaluation."""
+        return int(self.steps[-1])
 
 
-def where_cut(run: Run) -> str:
-    where = f"{int(run.steps[-1]):,} of {run.config['steps']:,} steps"
+def where_cut(run: Run, compared_at: int | None) -> str:
+    """`compared_at`: see `strategy_of`."""
+    where = f"{run.end:,} of {run.config['steps']:,} steps"
+    counts = "compared there, with the others" if run.end == compared_at else "it is in no statistics and not ranked"
     return (
-        f"{run.name}: cut short ({run.provenance['status']}) after {where}: it is in no statistics and not ranked "
-        f"(`procurl resume` goes on with it)"
+        f"{run.name}: cut short ({run.provenance['status']}) after {where}: {counts} (`procurl resume` goes on with it)"
     )
 
 
@@ -124,8 +134,15 @@ def digested(name: str, result: Result) -> Run:
     )
 
 
-def strategy_of(label: str, runs: list[Run]) -> Strategy:
-    """Runs that differ in their seeds alone, joined."""
+def compared_at(groups: list[list[Run]]) -> int | None:
+    """Where no run of a setting got to its end, and all strategies came equally far, they can be compared there."""
+    ends = {max(run.end for run in runs) for runs in groups}
+    everything_cut = all(run.is_cut for runs in groups for run in runs)
+    return ends.pop() if everything_cut and len(ends) == 1 and len(groups) > 1 else None
+
+
+def strategy_of(label: str, runs: list[Run], compared_at: int | None = None) -> Strategy:
+    """Runs that differ in their seeds alone, joined. `compared_at`: steps after which a run that was cut has ended."""
     steps = np.unique(np.concatenate([run.steps for run in runs]))
     taken: dict[int, str] = {}
     rows, notes = [], []
@@ -138,7 +155,7 @@ def strategy_of(label: str, runs: list[Run]) -> Strategy:
                 rows.append((seed, run, row))
     rows.sort(key=lambda item: item[0])
     ret, success = (_aligned(rows, steps, which) for which in ("ret", "success"))
-    cut = np.array([run.is_cut and seed not in run.failures for seed, run, _ in rows])
+    cut = np.array([run.is_cut and run.end != compared_at and seed not in run.failures for seed, run, _ in rows])
     complete = np.isfinite(ret).all(axis=1) & ~cut
     ended = [(run, row) for (_, run, row), ok in zip(rows, complete, strict=True) if ok]
     same_tasks = all(run.held_out.shape == runs[0].held_out.shape for run in runs)

@@ -18,7 +18,7 @@ import numpy as np
 
 from procurl.bench.report import recorded
 from procurl.bench.report.finding import found
-from procurl.bench.report.strategies import Run, Strategy, digested, seed_list, strategy_of, where_cut
+from procurl.bench.report.strategies import Run, Strategy, compared_at, digested, seed_list, strategy_of, where_cut
 from procurl.bench.report.style import NAMES, labels_of
 from procurl.errors import ConfigError, RunFolderError
 from procurl.runs.store.result import load_result
@@ -33,6 +33,7 @@ class Study:
     space: dict[str, Any] | None  # names, low, high, value_range; None where it was not recorded
     strategies: list[Strategy]
     notes: list[str] = field(default_factory=list)
+    cut: list[str] = field(default_factory=list)  # runs that were cut short, and where
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +65,8 @@ def collect(paths: Iterable[str | os.PathLike[str]]) -> Collection:
         _study(_title(setting, tasks, by_setting), setting, groups_of)
         for (setting, tasks), groups_of in sorted(by_setting.items(), key=lambda item: item[0])
     ]
-    every_run = [run for runs in groups.values() for run in runs]
-    cut, n_runs = [run for run in every_run if run.is_cut], len(every_run)
+    cut = [text for study in studies for text in study.cut]
+    n_runs = sum(len(runs) for runs in groups.values())
     for file in files:
         rows = recorded.read(file)
         if rows:  # other JSON files in these folders hold no results
@@ -74,7 +75,7 @@ def collect(paths: Iterable[str | os.PathLike[str]]) -> Collection:
     if not studies:
         reasons = "".join(f"\n  {p}" for p in problems)
         raise ConfigError(f"nothing to report: no finished run (a folder with a manifest.json) could be read{reasons}")
-    return Collection(studies, [*problems, *map(where_cut, cut), *_missing_cells(studies)], n_runs, len(cut))
+    return Collection(studies, [*problems, *cut, *_missing_cells(studies)], n_runs, len(cut))
 
 
 def _title(setting: str, tasks: str, by_setting: Iterable[tuple[str, str]]) -> str:
@@ -85,14 +86,16 @@ def _title(setting: str, tasks: str, by_setting: Iterable[tuple[str, str]]) -> s
 def _study(title: str, setting: str, groups: list[list[Run]]) -> Study:
     labels = labels_of([runs[0].config for runs in groups])
     named = sorted(zip(labels, groups, strict=True), key=lambda pair: pair[0])
-    strategies = [strategy_of(label, runs) for label, runs in named]
+    together = compared_at(groups)
+    strategies = [strategy_of(label, runs, together) for label, runs in named]
     every_seed = sorted({int(s) for strategy in strategies for s in _seeds_of(strategy)})
-    notes = []
+    notes = [] if together is None else [f"all runs were cut short, and are compared after {together:,} steps"]
     for strategy in strategies:
         lacking = sorted(set(every_seed) - {int(s) for s in _seeds_of(strategy)})
         if lacking:
             notes.append(f"{strategy.label}: no run of {seed_list(lacking)}, which other strategies have")
-    return Study(title, setting, groups[0][0].config["space"], strategies, notes)
+    cut = [where_cut(run, together) for runs in groups for run in runs if run.is_cut]
+    return Study(title, setting, groups[0][0].config["space"], strategies, notes, cut)
 
 
 def _seeds_of(strategy: Strategy) -> np.ndarray:

@@ -173,7 +173,7 @@
     canvas.place = -1;
     refresh("curve-table");
   }
-  const final = (list) => list.map((s) => (s.unfinished ? `${s.label} was cut short after ${count(s.steps.at(-1))} steps` : `${s.label} ends at ${fixed(s.summary.mean)}`)).join(", ") || "No strategy is chosen";
+  const final = (list) => list.map((s) => (!s.ranked ? `${s.label} was cut short after ${count(s.steps.at(-1))} steps` : `${s.label} ends at ${fixed(s.summary.mean)}`)).join(", ") || "No strategy is chosen";
   function reading(s, at) {
     const k = s.steps.indexOf(at), curve = s.curves[state.window];
     const edges = band(s, curve);
@@ -278,11 +278,11 @@
       element(k ? "td" : "th", k ? (c.best && list.length > 1 && c.of(s) === best[c.key] ? { class: "best" } : {}) : { scope: "row" }, ...c.cell(s)))));
     $("statistics-table").replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body)));
     const top = rows.length && [...list].filter((s) => known(s.summary.mean)).sort((a, b) => b.summary.mean - a.summary.mean);
-    const cut = list.filter((s) => s.unfinished).map((s) => `${s.label} (after ${count(s.steps.at(-1))} of ${count(s.planned)} steps)`);
+    const cut = list.filter((s) => !s.ranked).map((s) => `${s.label} (after ${count(s.steps.at(-1))} of ${count(s.planned)} steps)`);
     $("statistics-lead").textContent = verdict(top || []) + (cut.length ? ` Cut short, and not ranked: ${cut.join(", ")}.` : "");
   }
   function verdict(top) { // one sentence, and no more than the intervals allow
-    if (top.length === 0) return "No strategy has a finite result here.";
+    if (top.length === 0) return "No strategy got to its end with a finite result.";
     if (top.length === 1) return `${top[0].label} ends at ${fixed(top[0].summary.mean)}.`;
     const p = pair(top[0], top[1]);
     const gap = p && known(p[1]) ? (p[1] > 0 ? "the 95 % interval of the difference excludes 0" : "the 95 % interval of the difference includes 0: not settled") : "too few seeds for an interval";
