@@ -122,6 +122,32 @@ def test_mistakes_get_one_clear_line(args, message, command):
     assert done.stderr.startswith("procurl: ") and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (
+            ["train", "point-mass-1t", "--teachr", "iid"],
+            "unrecognized arguments: --teachr iid. Did you mean --teacher?",
+        ),
+        (["train", "point-mass-1t", "--step=1k", "--sedes", "2"], "--sedes 2. Did you mean --seeds?"),
+        (["report", "runs", "--markdwn=x.md", "--outt", "y"], "Did you mean --markdown and --out?"),
+        (["evaluate", "runs", "--qqqqqq"], "unrecognized arguments: --qqqqqq\n"),
+        (["list", "everything"], "unrecognized arguments: everything\n"),
+    ],
+)
+def test_an_option_that_a_command_does_not_know(args, message, command):
+    done = command(*args)
+    assert done.returncode == 2 and message in done.stderr
+    assert f"procurl {args[0]}: error: " in done.stderr, "the usage shown is that of the command"
+
+
+def test_python_m_procurl_is_procurl():
+    done = subprocess.run([sys.executable, "-m", "procurl", "--version"], capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"procurl {procurl.__version__}\n", done.stderr
+    done = subprocess.run([sys.executable, "-m", "procurl", "trian"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "usage: procurl " in done.stderr and "Did you mean train?" in done.stderr
+
+
 def test_a_folder_with_a_run_is_refused(run_folder, command):
     before = (run_folder / "manifest.json").read_bytes()
     done = command("train", "maze-plane", "--steps", "1G", "--out", run_folder)
@@ -178,10 +204,13 @@ def test_seed_ranges():
 
 
 def test_ambiguous_names_ask_for_the_section(monkeypatch):
+    from procurl.runs.chosen import chosen_setting, chosen_teacher
+
     real = options.option_tables
     monkeypatch.setattr(options, "option_tables", lambda s, t: {**real(s, t), "other": [procurl.PPO]})
+    setting = chosen_setting("point-mass-1t")
     with pytest.raises(ConfigError, match="not unique, expected ppo.lr or other.lr"):
-        options.sort_options(["lr=1"], "point-mass-1t", "iid")
+        options.sort_options(["lr=1"], setting, chosen_teacher("iid", setting))
 
 
 def test_the_progress_line_redraws_on_a_terminal(monkeypatch):

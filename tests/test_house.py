@@ -18,6 +18,7 @@ LAYERS = (
     ("check.fields", "devices"),
     ("check.space",),
     ("config", "targets"),
+    ("installed",),
     ("envs.catalogue",),
     ("presets",),
     ("envs", "teachers", "students"),
@@ -28,11 +29,12 @@ LAYERS = (
     ("integrations",),
     ("bench",),
     ("cli",),
+    ("__main__",),
 )
 ALLOWED: dict[tuple[str, str], str] = {}  # (who, whom): why this one may point upwards
 
 WITHOUT_JAX = (
-    "procurl", "moved", "errors", "config", "presets", "check.numbers", "check.fields", "envs.catalogue",
+    "procurl", "moved", "errors", "config", "installed", "presets", "check.numbers", "check.fields", "envs.catalogue",
     "envs.host_tasks", "envs.bipedal.stump_tracks", "runs.host.workers", "devices", "integrations.gymnasium",
     "bench.grid.suites", "bench.grid.worker", "bench.stats", "cli",
 )  # fmt: skip

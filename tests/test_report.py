@@ -1,6 +1,7 @@
 """`procurl report`: what is gathered, the tables, and the page in a real browser (marker `browser`)."""
 
 import csv
+import dataclasses
 import hashlib
 import importlib.util
 import io
@@ -90,7 +91,9 @@ def test_what_is_missing_is_named(collection):
     _, alpha = collection.studies
     assert any("CURROT (epsilon=0.2): no run of seed 3" in note for note in alpha.notes)
     spdl = by_label(alpha)["SPDL"]
-    assert any("seed 1: not evaluated to the end" in note and "interrupted" in note for note in spdl.notes)
+    assert spdl.notes == [
+        "seed 1: cut short after 51,200 of 102,400 planned steps (interrupted); left out of the statistics"
+    ]
     np.testing.assert_array_equal(spdl.complete, [True, False, True, True])
     assert np.isnan(spdl.final[1]) and np.isfinite(spdl.final[[0, 2, 3]]).all()
     assert any("no run of SPDL" in problem for problem in collection.problems)
@@ -107,6 +110,82 @@ def test_a_nan_is_counted_and_never_averaged(tmp_path):
     assert summary.mean == pytest.approx(strategy.ret[[0, 2], -1].mean())
     assert "| 2 (1 failed)" in markdown.tables(collect([tmp_path]))
     assert "seed 1: not evaluated to the end or not finite" in markdown.tables(collect([tmp_path]))
+
+
+@pytest.fixture(scope="module")
+def cut_grid(tmp_path_factory):
+    """IID ended; of SPDL some seeds did; CURROT, the best of all so far, was cut as a whole."""
+    home = tmp_path_factory.mktemp("cut")
+    made_up_run("alpha", "IID", [0, 1]).save(home / "iid")
+    made_up_run("alpha", "SPDL", [0, 1]).save(home / "spdl")
+    made_up_run("alpha", "SPDL", [1, 2], evaluations=2, status="interrupted").save(home / "again")
+    cut = made_up_run("alpha", "CURROT", [0, 1], evaluations=3, status="interrupted")
+    cut.task_ret[:, -1] = 1.0
+    cut.save(home / "currot")
+    return home
+
+
+def test_a_run_that_was_cut_is_told_on_the_command_line(cut_grid, tmp_path, capsys):
+    assert cli.main(["report", str(cut_grid), "-o", str(tmp_path / "page.html")]) == 0
+    said = capsys.readouterr().err
+    assert "procurl: currot: cut short (interrupted) after 51,200 of 102,400 steps: it is in no statistics" in said
+    assert "procurl: again: cut short (interrupted) after" in said and "`procurl resume` goes on with it" in said
+    assert "iid:" not in said and said.count("cut short") == 2
+
+
+def test_a_run_that_was_cut_is_never_ranked(cut_grid):
+    collection = collect([cut_grid])
+    assert (collection.n_runs, collection.n_cut) == (4, 2)
+    strategies = by_label(collection.studies[0])
+    currot, spdl = strategies["CURROT"], strategies["SPDL"]
+    assert currot.is_unfinished and not spdl.is_unfinished and not strategies["IID"].is_unfinished
+    assert np.isnan(currot.final).all() and not currot.complete.any() and currot.task_ret is None
+    assert np.isnan(page_data.summary_of(currot, 0.5).mean), "its 1.0 is one of another number of steps"
+    rows = [line for line in markdown.tables(collection).splitlines() if line.startswith("| ")]
+    assert rows[-1].startswith("| CURROT") and "0 (2 cut short)" in rows[-1] and "of 102,400" in rows[-1]
+    assert "1.000" not in rows[-1]
+    (study,) = page_data.page_data(collection)["studies"]
+    labels = [s["label"] for s in study["strategies"]]
+    compared = {labels[k] for pair in study["pairs"] for k in pair[:2]}
+    assert compared == {"IID", "SPDL"}
+    shown = study["strategies"][labels.index("CURROT")]
+    assert shown["summary"]["mean"] is None and shown["success"] is None and shown["profile"] is None
+    assert shown["curves"][0]["mean"][-1] == 1.0, "its curve is drawn as far as it came"
+    assert (shown["cut"], shown["unfinished"], shown["planned"]) == (2, True, 102_400)
+
+
+def test_seeds_that_were_cut_are_not_counted_as_failed(cut_grid):
+    """Seed 1 of SPDL is there twice, and the run that ended counts; seed 2 was cut alone."""
+    spdl = by_label(collect([cut_grid]).studies[0])["SPDL"]
+    np.testing.assert_array_equal(spdl.cut, [False, False, True])
+    summary = page_data.summary_of(spdl, 0.5)
+    assert (summary.n_seeds, summary.n_failed) == (2, 0)
+    assert summary.mean == pytest.approx(made_up_run("alpha", "SPDL", [0, 1]).ret[:, -1].mean())
+    assert any(note.startswith("seed 2: cut short after") for note in spdl.notes)
+    assert any("seed 1 is in spdl and again in again: the first is used" in note for note in spdl.notes)
+
+
+def test_runs_that_were_all_cut_at_the_same_step_are_compared_there(tmp_path):
+    for teacher in ("IID", "CURROT"):
+        made_up_run("alpha", teacher, [0, 1], evaluations=3, status="interrupted").save(tmp_path / teacher)
+    collection = collect([tmp_path])
+    (study,) = collection.studies
+    assert study.notes[0] == "all runs were cut short, and are compared after 51,200 steps"
+    assert all(s.complete.all() and s.is_unfinished for s in study.strategies)
+    assert any(
+        "IID: cut short (interrupted) after 51,200 of 102,400 steps: compared there" in p for p in collection.problems
+    )
+    assert markdown.tables(collection).count("51,200 of 102,400 ") >= 2
+    made_up_run("alpha", "SPDL", [0, 1]).save(tmp_path / "spdl")  # one that ended: now the others are left out
+    assert [s.label for s in collect([tmp_path]).studies[0].strategies if s.complete.any()] == ["SPDL"]
+
+
+def test_a_loop_of_ones_own_has_no_plan_that_it_could_fall_short_of(tmp_path):
+    run_ = made_up_run("alpha", "IID", [0], evaluations=3, status="finished")
+    config = {**run_.config, "config": {"loop": {"n_steps": 5120}}}
+    dataclasses.replace(run_, config=config).save(tmp_path / "loop")
+    collection = collect([tmp_path])
+    assert collection.n_cut == 0 and collection.studies[0].strategies[0].complete.all()
 
 
 def test_every_seed_may_have_failed(tmp_path):
@@ -188,7 +267,7 @@ def test_statistics_are_those_of_the_package(collection, data):
         np.testing.assert_allclose(entry["curves"][0][name], expected, atol=5.1e-5)
     summary = summarise(strategy.steps, strategy.ret, threshold=0.5)
     assert entry["summary"]["iqm"] == pytest.approx(summary.iqm, abs=1e-5)
-    assert (entry["summary"]["n_seeds"], entry["summary"]["n_failed"]) == (4, 1)
+    assert (entry["summary"]["n_seeds"], entry["summary"]["n_failed"], entry["cut"]) == (3, 0, 1)
     assert entry["ret"][1][3:] == [None] * (len(strategy.steps) - 3)
 
 
@@ -581,7 +660,7 @@ def test_the_table_has_the_statistics_and_sorts_by_keyboard(opened, data):
     best = max(strategies, key=lambda s: s["summary"]["mean"])
     text = page.locator("#statistics-table tbody tr").first.inner_text()
     assert f"{best['summary']['mean']:.3f} ± {best['summary']['error']:.3f}" in text
-    assert "1 failed" in page.locator("#statistics-table tr", has_text="SPDL").inner_text()
+    assert "1 cut short" in page.locator("#statistics-table tr", has_text="SPDL").inner_text()
     button = page.get_by_role("button", name="Final return")
     button.focus()
     page.keyboard.press("Enter")
@@ -743,3 +822,16 @@ def test_minigrid_and_recorded_results_draw_too(opened, tmp_path):
     page.select_option("#setting", label="maze-plane (paper)")
     assert "not in these files" in page.locator("#taught-lead").inner_text()
     assert "no 95 % interval along the curve" in page.locator("#notes").inner_text()
+
+
+@pytest.mark.browser
+def test_the_page_says_what_was_cut_and_counts_it_apart(opened, cut_grid, tmp_path):
+    page = opened(report.write(tmp_path / "r.html", report.page(collect([cut_grid]))))
+    assert page.locator("#overview").inner_text() == "1 setting, 2 strategies and 1 unfinished, 4 runs (2 cut short)."
+    assert "currot: cut short (interrupted) after 51,200 of 102,400 steps" in page.locator("#problems").text_content()
+    lead = page.locator("#statistics-lead").inner_text()
+    assert "Cut short, and not ranked: CURROT (after 51,200 of 102,400 steps)." in lead
+    assert "Highest final return: CURROT" not in lead and "then CURROT" not in lead
+    last = page.locator("#statistics-table tbody tr").last.inner_text()
+    assert last.strip().startswith("CURROT")
+    assert "2 cut short" in last and page.locator("#statistics-table tbody tr").last.locator(".best").count() == 0

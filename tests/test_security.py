@@ -438,9 +438,9 @@ def test_a_configuration_names_only_what_is_here(folder):
     """No name in it is imported: a class of another module, a setting that is a path, a field that is no field."""
     config = json.loads((folder / "config.json").read_text())
     for part, value, message in (
-        ("teacher", {"class": "os.system", "command": "ls"}, "an environment or teacher of its own"),
+        ("teacher", {"class": "os.system", "command": "ls"}, "a teacher of its own, which procurl does not look for"),
         ("teacher", {"class": "ProCuRLTarget", "__class__": "x"}, "cannot be read"),
-        ("setting", "procurl.cli", "unknown setting"),
+        ("setting", "procurl.cli", "an environment of its own, which procurl does not look for"),
         ("env", {"class": "PointMass", "__init__": 1}, "unknown option"),
         ("config", {"ppo": {"n_steps": "__import__('os')"}}, "expected a whole number"),
         ("config", [], "cannot be read"),
@@ -505,6 +505,10 @@ PLANTED = {  # by our own check, and by ruff's rule where there is one
     "from stable_baselines3 import PPO\nPPO.load('x')": None,
     "import stable_baselines3 as sb3\nsb3.PPO.load('x')": None,
     "import pandas as pd\npd.read_pickle('x')": None,
+    "import importlib\nimportlib.import_module(config['teacher']['class'])": None,
+    "from importlib.util import spec_from_file_location\nspec_from_file_location('a', notes['file'])": None,
+    "from pkgutil import resolve_name\nresolve_name(config['setting'])": None,
+    "from importlib.metadata import entry_points\n[p.load() for p in entry_points(group='x')]": None,
 }
 
 

@@ -2,7 +2,9 @@
 
 ruff knows pickle, marshal, eval, exec and yaml.load (rules S102, S301, S302, S307, S506). This knows the rest:
 modules that unpickle under another name, NumPy and torch told to, and Stable-Baselines3's archives, which
-`procurl.integrations.sb3_archive` alone may open, for users who say that they trust the file.
+`procurl.integrations.sb3_archive` alone may open, for users who say that they trust the file. It also knows the few
+files that may import by name: what a user names on the command line (`check/user_files.py`), what a user has installed
+and asks for by name (`installed.py`), and our own tables. Nothing that reads a folder is among them.
 
     python tools/check_loading.py [FOLDER ...]
 """
@@ -18,6 +20,12 @@ MODULES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "marshal", "sh
 FUNCTIONS = {"eval", "exec", "compile", "__import__", "read_pickle", "load_from_zip_file", "load_from_pkl"}
 ALGORITHMS = {"PPO", "A2C", "SAC", "TD3", "DDPG", "DQN", "BaseAlgorithm", "VecNormalize", "algorithm"}
 ARCHIVES = "sb3_archive.py"  # the one place where they may be opened
+IMPORTS = {"import_module", "spec_from_file_location", "exec_module", "resolve_name"}
+IMPORTERS = (  # what a user names; what is installed; tables of this package; an optional package by its own name
+    "procurl/check/user_files.py", "procurl/installed.py", "procurl/__init__.py", "procurl/moved.py",
+    "procurl/envs/settings.py", "procurl/teachers/__init__.py", "procurl/integrations/setting_env.py",
+    "procurl/integrations/tracking.py",
+)  # fmt: skip
 
 
 def findings(source: str, name: str) -> list[str]:
@@ -38,6 +46,9 @@ def _why(node: ast.AST, name: str) -> str | None:
     if isinstance(node, ast.Call):
         owner, function = _called(node.func)
         options = {k.arg: k.value for k in node.keywords}
+        is_entry_point = function == "load" and owner is not None and not node.args and not node.keywords
+        if (function in IMPORTS or is_entry_point) and not name.endswith(IMPORTERS):
+            return f"call of {function}, which imports by name: only {', '.join(IMPORTERS)} may"
         if function in FUNCTIONS and owner in (None, "builtins", "pandas", "pd", "save_util"):
             return f"call of {function}, which can run code from a file"
         if function in ("load", "memmap", "open_memmap") and not _is(options.get("allow_pickle"), False, missing=True):

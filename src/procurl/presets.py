@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from procurl import installed
 from procurl.config import Config
 from procurl.envs.catalogue import CATALOGUE, Setting
-from procurl.errors import unknown_name
+from procurl.errors import ConfigError, unknown_name
 
 VARIANTS = ("paper", "release")
 
@@ -35,15 +36,17 @@ TEACHERS: dict[str, str] = {name: summary for name, (_, summary) in STRATEGIES.i
 
 
 def preset(setting: str, variant: str = "paper") -> Config:
-    """The student's and the loop's settings for a benchmark setting."""
-    _require_variant(variant)
+    """The student's and the loop's settings for a benchmark setting, or for one of an installed package."""
+    require_variant(variant)
+    if setting not in SETTINGS:
+        return installed.setting(setting, SETTINGS).config
     row = named_setting(setting)
     return (row.release_config if variant == "release" else None) or row.config
 
 
 def teacher_preset(teacher: str, setting: str | None, variant: str = "paper") -> dict[str, Any]:
     """The hyper-parameters of a strategy in a setting."""
-    _require_variant(variant)
+    require_variant(variant)
     if teacher not in TEACHERS:
         raise unknown_name("teacher", teacher, TEACHERS)
     if setting is None:
@@ -59,6 +62,22 @@ def named_setting(name: str) -> Setting:
     return SETTINGS[name]
 
 
-def _require_variant(variant: str) -> None:
+def is_own(text: str) -> bool:
+    """Whether a text names something in a user's file or module, FILE.py:NAME or package.module:NAME."""
+    return ":" in text or text.endswith(".py")
+
+
+def require_names(setting: str, teacher: str, variant: str) -> None:
+    """Refuse names that nobody knows, before anything is imported for the sake of those that are known."""
+    require_variant(variant)
+    for kind, text, ours in (("setting", setting, SETTINGS), ("teacher", teacher, TEACHERS)):
+        if not is_own(text) and text not in ours and (kind, text) != ("teacher", "auto"):
+            try:
+                installed.require(kind, text, ours)  # type: ignore[arg-type]  # one of the two kinds
+            except ConfigError as error:
+                raise ConfigError(f"{error}; or one of your own, as FILE.py:NAME") from None
+
+
+def require_variant(variant: str) -> None:
     if variant not in VARIANTS:
         raise unknown_name("variant", variant, VARIANTS)

@@ -16,22 +16,24 @@ from procurl.check.text import in_one_line
 from procurl.errors import ConfigError, RunFolderError
 from procurl.programs import jit
 from procurl.runs.evaluation import Scores, evaluate
+from procurl.runs.provenance import rebuilt_env
+from procurl.runs.store.classes import noted
 from procurl.runs.store.result import Result
 from procurl.students.policy import actors, unflatten
-from procurl.types import HostEnv, Task
+from procurl.types import Env, HostEnv, Task, TaskSpace
 
 
-def evaluate_run(result: Result, episodes: int, deterministic: bool) -> str:
-    """Replay the held-out tasks of a run with its final students: mean return per task, hardest first."""
-    from procurl.envs import make
+def evaluate_run(
+    result: Result, episodes: int, deterministic: bool, setting: tuple[Env | HostEnv, TaskSpace] | None = None
+) -> str:
+    """Replay the held-out tasks of a run with its final students: mean return per task, hardest first.
 
+    `setting`: its environment and tasks, if they are not procurl's own.
+    """
     whole("episodes", episodes, 1)
     left_out = "".join(f"\n{failure}; left out" for failure in result.failures)
     result = without_failed(result)
-    if not result.config["setting"]:
-        raise ConfigError("this run was trained on an environment of its own; evaluate it with procurl.evaluate")
-    fields = {k: v for k, v in result.config["env"].items() if k != "class"}
-    env, space = make(result.config["setting"], **fields)
+    env, space = setting or rebuilt_env(result.config, noted(result.provenance))
     distinct, first = np.unique(result.held_out["context"], axis=0, return_index=True)
     tasks = Task(*(jnp.asarray(result.held_out[k][first]) for k in ("context", "seed", "row")))
     if isinstance(env, HostEnv):

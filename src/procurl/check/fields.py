@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
-from typing import Any
+import re
+from typing import Any, TypeVar
 
 from procurl.check.numbers import real, whole
 from procurl.errors import ConfigError, unknown_name
 
 MOST_WHOLE = 2**31 - 1  # whole numbers, too, are computed with in 32 bits
 MOST_UNITS = 65_536  # in a layer
+Thing = TypeVar("Thing")
 
 
 def param(
@@ -41,16 +43,37 @@ def check_fields(owner: str, instance: Any, *, is_pytree: bool = False) -> None:
 
 def checked_fields(cls: type, given: dict[str, Any]) -> None:
     """Refuse names that are not documented fields of a class, with the closest valid ones, and None for a number."""
-    known = {f.name: f for f in dataclasses.fields(cls) if "help" in f.metadata}
+    known = {f.name: f for f in documented(cls)}
     for name, value in given.items():
         if name not in known:
             raise unknown_name(f"option of {cls.__name__}", name, known)
-        if value is None and "None" not in str(known[name].type):
-            raise ConfigError(f"{cls.__name__}: {name} = None: expected a value of type {known[name].type}")
+        if value is None and "None" not in kind_of(known[name]):
+            raise ConfigError(f"{cls.__name__}: {name} = None: expected a value of type {kind_of(known[name])}")
+
+
+def with_fields(thing: Thing, given: dict[str, Any]) -> Thing:
+    """A copy with other values in documented fields, checked as if its class had been called with them."""
+    if not given:
+        return thing
+    checked_fields(type(thing), given)
+    copy: Thing = dataclasses.replace(thing, **given)  # type: ignore[type-var]  # it has fields
+    check_fields(f"{type(thing).__name__}: ", copy, is_pytree=True)  # a class from elsewhere may not do so itself
+    return copy
+
+
+def documented(cls: type) -> list[dataclasses.Field[Any]]:
+    """The fields that users are told of; of a class that is no dataclass, none."""
+    return [f for f in dataclasses.fields(cls) if "help" in f.metadata] if dataclasses.is_dataclass(cls) else []
+
+
+def kind_of(f: dataclasses.Field[Any]) -> str:
+    """The type that a field declares, as procurl's own files write it: a user's may not put off its annotations."""
+    kind = f.type.__name__ if isinstance(f.type, type) else str(f.type).replace("typing.", "")
+    return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", kind)
 
 
 def _checked(name: str, value: Any, f: dataclasses.Field[Any]) -> Any:
-    kind = f.type if isinstance(f.type, str) else getattr(f.type, "__name__", str(f.type))
+    kind = kind_of(f)
     if kind.startswith("tuple[int"):
         if not isinstance(value, tuple | list):
             raise ConfigError(f"{name} = {value!r}: expected widths of layers, e.g. (64, 64)")

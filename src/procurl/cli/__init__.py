@@ -11,8 +11,8 @@ import argparse
 import difflib
 import re
 import sys
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
 
 from procurl import __version__
 from procurl.check.text import printable
@@ -54,6 +54,13 @@ class Command(argparse.ArgumentParser):
             self.epilog = self.make_epilog()
         return super().format_help()
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Options that this command does not know are its own affair: the parser above knows none of its names."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and "run" in vars(found):
+            self.error(unrecognised(unknown, self._option_string_actions))
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
         if "--context: expected one argument" in message:  # argparse takes -2,1,0 for an option
             message += "; where the first number is negative, write --context=-2,1,0"
@@ -67,6 +74,18 @@ def with_suggestion(message: str) -> str:
         close = difflib.get_close_matches(chosen[1], re.findall(r"[\w-]+", chosen[2]), n=1)
         message += f". Did you mean {close[0]}?" if close else ""
     return message
+
+
+def unrecognised(given: Sequence[str], known: Iterable[str]) -> str:
+    """argparse's own words, and for each option among them the closest that there is."""
+    close = [
+        match
+        for text in given
+        if text.startswith("-")
+        for match in difflib.get_close_matches(text.partition("=")[0], known, n=1)
+    ]
+    hint = f". Did you mean {' and '.join(dict.fromkeys(close))}?" if close else ""
+    return f"unrecognized arguments: {' '.join(given)}{hint}"
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""`python -m procurl.cli`."""
+"""`python -m procurl.cli`: the same as `python -m procurl`."""
 
 import sys
 

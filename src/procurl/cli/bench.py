@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from procurl.check.text import printable
-from procurl.cli.common import add_common_options, number, path, seed_range, step_count
+from procurl.cli.common import add_common_options, number, path, say_clashes, seed_range, step_count
 from procurl.errors import ConfigError
 
 
@@ -19,8 +19,14 @@ def add(commands: Any) -> None:
     command.add_argument("suite", metavar="SUITE", help="see below, or a file FILE.toml; `status`: how far DIR is")
     command.add_argument("folder", nargs="?", type=path, metavar="DIR", help="with `status`; default: all in runs/")
     command.add_argument("--out", type=path, metavar="DIR", help="default runs/SUITE; what is done there is skipped")
-    command.add_argument("--settings", nargs="+", metavar="NAME", help="these of the suite's settings alone")
-    command.add_argument("--teachers", nargs="+", metavar="NAME", help="other strategies; NAME:release for a variant")
+    command.add_argument(
+        "--settings", nargs="+", metavar="NAME", help="these of the suite's settings alone, or your own: my.py:MyEnv"
+    )
+    command.add_argument(
+        "--teachers", nargs="+", metavar="NAME",
+        help="other strategies; NAME:release for a variant, my.py:MyTeacher for your own",
+    )  # fmt: skip
+    command.add_argument("--space", metavar="MODULE:NAME", help="tasks of your own settings, as in `procurl train`")
     command.add_argument("--variant", metavar="NAME", help="presets: paper or release")
     command.add_argument("--seeds", type=seed_range, metavar="N", help="how many, or FIRST-LAST")
     command.add_argument("--steps", type=step_count, metavar="1M", help="environment steps per seed")
@@ -45,4 +51,5 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"{args.folder}: expected with `procurl bench status` only; the folder of a suite is --out DIR"
         )
+    say_clashes(args.settings or (), args.teachers or ())
     return command.run(args)

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from procurl import installed, presets
 from procurl.check.numbers import seed_numbers
+from procurl.check.text import printable
 from procurl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from procurl.runs.chosen import Named
 
 
 def add_common_options(command: argparse.ArgumentParser) -> None:
@@ -24,6 +32,36 @@ def add_training_options(command: argparse.ArgumentParser) -> None:
         "--log", action="append", default=[], metavar="KIND[:WHERE]",
         help="tensorboard[:FOLDER] or wandb[:PROJECT]; may be repeated",
     )  # fmt: skip
+
+
+def add_own_options(command: argparse.ArgumentParser, teacher: bool = False) -> None:
+    """For a run that is there: where its classes are, if they are not procurl's. No folder is believed about that."""
+    command.add_argument("--env", metavar="MODULE:NAME", help="its environment, if it is your own: my.py:MyEnv")
+    if teacher:
+        command.add_argument("--teacher", metavar="MODULE:NAME", help="its teacher, if it is your own")
+    command.add_argument("--space", metavar="MODULE:NAME", help="the tasks of that environment, as in `procurl train`")
+
+
+def add_changed(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--changed", action="store_true", help="go on even if the source of its own classes has changed since it began"
+    )
+
+
+def named_in(args: argparse.Namespace) -> Named:
+    from procurl.runs.chosen import Named
+
+    return Named(args.env, getattr(args, "teacher", None), args.space)
+
+
+def say_clashes(settings: Iterable[str], teachers: Iterable[str]) -> None:
+    """Names that a user gave and that an installed package has as well as procurl, whose own come first."""
+    for name in settings:
+        for clash in installed.clashes("setting", presets.SETTINGS, name):
+            print(printable(f"procurl: {clash}"), file=sys.stderr)
+    for name in teachers:
+        for clash in installed.clashes("teacher", presets.TEACHERS, name):
+            print(printable(f"procurl: {clash}"), file=sys.stderr)
 
 
 def step_count(text: str) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import Any
 
-from procurl import presets
+from procurl import installed, presets
+from procurl.check.text import printable
 
 
 def add(commands: Any) -> None:
@@ -17,7 +19,17 @@ def run(args: argparse.Namespace) -> None:
     print("Settings")
     for name, setting in presets.SETTINGS.items():
         print(f"  {name:16} {setting.summary}; {setting.steps:,} steps, {setting.seeds} seeds in the paper")
+    theirs("setting", presets.SETTINGS)
     print("\nTeachers")
     for name, summary in presets.TEACHERS.items():
         print(f"  {name:16} {summary}")
+    theirs("teacher", presets.TEACHERS)
     print("\n`procurl train --help` lists every option that --set takes.")
+
+
+def theirs(kind: installed.Kind, ours: Iterable[str]) -> None:
+    """What installed packages bring, without importing them."""
+    for name, package in installed.names(kind, ours).items():
+        print(printable(f"  {name:16} of {package}"))
+    for clash in installed.clashes(kind, ours):
+        print(printable(f"  note: {clash}"))

@@ -7,30 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from procurl import presets
+from procurl.check.fields import documented, kind_of
 from procurl.config import PPO, SAC, Config
 from procurl.errors import ConfigError, unknown_name
 
+if TYPE_CHECKING:
+    from procurl.runs.chosen import ChosenSetting, ChosenTeacher
 
-def option_tables(setting: str, teacher: str) -> dict[str, list[type]]:
+
+def option_tables(setting: ChosenSetting, teacher: ChosenTeacher) -> dict[str, list[type]]:
     """The documented dataclasses whose fields --set can change."""
-    from procurl.envs import SETTINGS
-    from procurl.teachers import INVENTORS, REDRAWABLE, TEACHERS
-    from procurl.teachers.base import OnPool, Redrawn
-
-    student = type(presets.named_setting(setting).config.student)
-    return {
-        "teacher": [
-            TEACHERS[teacher],
-            *([Redrawn] if teacher in REDRAWABLE else []),
-            *([OnPool] if teacher in INVENTORS else []),
-        ],
-        "env": [SETTINGS[setting][0]],
-        section_of(student): [student],
-        "run": [Config],
-    }
+    student = type(setting.config.student)
+    return {"teacher": teacher.classes, "env": [setting.env_class], section_of(student): [student], "run": [Config]}
 
 
 def section_of(student: type) -> str:
@@ -40,12 +30,12 @@ def section_of(student: type) -> str:
 Known = dict[tuple[str, str], dataclasses.Field[Any]]  # (section, name) -> field
 
 
-def known_options(setting: str, teacher: str) -> Known:
+def known_options(setting: ChosenSetting, teacher: ChosenTeacher) -> Known:
     tables = option_tables(setting, teacher)
     return {(section, f.name): f for section, classes in tables.items() for cls in classes for f in documented(cls)}
 
 
-def sort_options(assignments: list[str], setting: str, teacher: str) -> dict[str, dict[str, Any]]:
+def sort_options(assignments: list[str], setting: ChosenSetting, teacher: ChosenTeacher) -> dict[str, dict[str, Any]]:
     """NAME=VALUE pairs -> values by section. A name may leave its section out where that is unique."""
     known = known_options(setting, teacher)
     sorted_options: dict[str, dict[str, Any]] = {section: {} for section in option_tables(setting, teacher)}
@@ -53,17 +43,17 @@ def sort_options(assignments: list[str], setting: str, teacher: str) -> dict[str
         (section, field_name), name, text = matched("--set", assignment, known, "teacher.beta=130")
         if field_name in sorted_options[section]:
             raise ConfigError(f"--set {name}: given twice; expected once")
-        sorted_options[section][field_name] = parse_value("--set", name, text, known[section, field_name].type)
+        sorted_options[section][field_name] = parse_value("--set", name, text, kind_of(known[section, field_name]))
     return sorted_options
 
 
-def values_to_sweep(assignments: list[str], setting: str, teacher: str) -> dict[str, list[Any]]:
+def values_to_sweep(assignments: list[str], setting: ChosenSetting, teacher: ChosenTeacher) -> dict[str, list[Any]]:
     """NAME=VALUE,VALUE,... -> lists of values by dotted name."""
     known = known_options(setting, teacher)
     over: dict[str, list[Any]] = {}
     for assignment in assignments:
         (section, field_name), _, text = matched("--over", assignment, known, "teacher.b=3,5,8")
-        name, kind = f"{section}.{field_name}", str(known[section, field_name].type)
+        name, kind = f"{section}.{field_name}", kind_of(known[section, field_name])
         if section == "env":
             raise ConfigError(
                 f"--over {name}: it changes the tasks, not how they are learnt: use one `train` per value"
@@ -90,13 +80,8 @@ def matched(flag: str, assignment: str, known: Known, example: str) -> tuple[tup
     return matches[0], name, text
 
 
-def documented(cls: type) -> list[dataclasses.Field[Any]]:
-    return [f for f in dataclasses.fields(cls) if "help" in f.metadata]
-
-
-def parse_value(flag: str, name: str, text: str, kind: Any) -> Any:
+def parse_value(flag: str, name: str, text: str, kind: str) -> Any:
     """A value as written on the command line, of the type its field declares."""
-    kind = str(kind)
     try:
         if text == "None" and "None" in kind:
             return None
@@ -108,6 +93,8 @@ def parse_value(flag: str, name: str, text: str, kind: Any) -> Any:
             return int(text)
         if kind.startswith("float"):
             return float(text)
+        if kind.startswith("str"):
+            return text
         if kind.startswith("Literal"):
             choices = re.findall(r"\"(.*?)\"|'(.*?)'", kind)
             if text not in [a or b for a, b in choices]:
@@ -144,4 +131,5 @@ def train_options() -> str:
             lines.append(f"\n  {section}: {title}")
             lines += [f"    {section}.{f.name:20} {f.metadata['help']} (default {f.default})" for f in fields]
     lines.append("\nDefaults are the class's own; the presets of a setting come on top (`procurl list`).")
+    lines.append("A class of your own has the fields that it declares with procurl.config.param(default, help).")
     return "\n".join(lines)

@@ -11,7 +11,7 @@ from typing import Any
 from procurl.check.text import printable
 from procurl.cli.common import add_common_options, number
 from procurl.cli.options import values_to_sweep
-from procurl.cli.train import add_plan, import_jax, planned
+from procurl.cli.train import add_plan, chosen, import_jax, planned
 from procurl.errors import ConfigError
 
 MAP = "heat-map.png"
@@ -36,10 +36,11 @@ def run(args: argparse.Namespace) -> int:
     if not args.over:
         raise ConfigError("nothing to sweep over: expected e.g. --over teacher.b=3,5,8")
     import_jax(args)
-    over = values_to_sweep(args.over, args.setting, args.teacher)
-    title = f"{args.setting}, {args.teacher}"
-    resume = "never" if args.fresh else "auto"
-    return sweep_with_progress(title, args, **planned(args), over=over, resume=resume, workers=args.workers)
+    setting, teacher = chosen(args)
+    over = values_to_sweep(args.over, setting, teacher)
+    title, resume = f"{setting.name}, {teacher.name}", "never" if args.fresh else "auto"
+    plan = planned(args, setting, teacher)
+    return sweep_with_progress(title, args, **plan, over=over, resume=resume, workers=args.workers)
 
 
 def sweep_with_progress(title: str, args: argparse.Namespace, **plan: Any) -> int:

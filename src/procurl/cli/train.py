@@ -6,12 +6,16 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from procurl import presets
-from procurl.cli.common import add_training_options, path, seed_range, step_count
+from procurl.cli.common import add_changed, add_training_options, path, say_clashes, seed_range, step_count
 from procurl.cli.options import configured, sort_options, train_options
 from procurl.errors import ConfigError, needs_extra
+
+if TYPE_CHECKING:
+    from procurl.runs.chosen import ChosenSetting, ChosenTeacher
 
 TEACHER_TIMED_FROM = 100_000  # steps: timing compiles the teacher's functions again, too long a wait for a short run
 
@@ -31,8 +35,18 @@ def add(commands: Any) -> None:
 def add_plan(command: Any) -> None:
     """Options that say what is to be trained: see `planned`."""
     command.make_epilog = train_options
-    command.add_argument("setting", metavar="SETTING", help=", ".join(presets.SETTINGS))
-    command.add_argument("--teacher", default="procurl-target", metavar="NAME", help=", ".join(presets.TEACHERS))
+    command.add_argument(
+        "setting", metavar="SETTING",
+        help=f"{', '.join(presets.SETTINGS)}; of an installed package (`procurl list`); or your own, my.py:MyEnv",
+    )  # fmt: skip
+    command.add_argument(
+        "--teacher", default="procurl-target", metavar="NAME",
+        help=f"{', '.join(presets.TEACHERS)}; auto; of an installed package; or your own, my.py:MyTeacher",
+    )  # fmt: skip
+    command.add_argument(
+        "--space", metavar="MODULE:NAME",
+        help="tasks of an environment of your own, or a setting's; default: the only task space in its file",
+    )  # fmt: skip
     command.add_argument("--variant", default="paper", metavar="NAME", help="presets: paper or release")
     command.add_argument("--seeds", type=seed_range, default=range(1), metavar="N", help="how many, or FIRST-LAST")
     command.add_argument("--steps", type=step_count, metavar="1M", help="environment steps per seed")
@@ -41,17 +55,24 @@ def add_plan(command: Any) -> None:
         "--out", type=path, metavar="DIR", help="folder for checkpoints and results; what is unfinished there goes on"
     )
     command.add_argument("--fresh", action="store_true", help="start anew; what is in DIR is moved aside")
+    add_changed(command)
 
 
 def run(args: argparse.Namespace) -> int:
     import_jax(args)
     import procurl
 
-    plan = planned(args)
-    steps, title = plan["steps"], f"{args.setting}, {args.teacher}"
+    setting, teacher = chosen(args)
+    plan = planned(args, setting, teacher)
+    steps, title = plan["steps"], f"{setting.name}, {teacher.name}"
     if args.engine == "sb3":
         if args.fresh or args.workers is not None:
             raise ConfigError("--fresh and --workers: not with --engine sb3")
+        if not setting.is_ours:
+            raise ConfigError(
+                f"--engine sb3: {setting.name} is not a setting of procurl's; expected one of "
+                f"{', '.join(presets.SETTINGS)}. For your own, use procurl.integrations.sb3.CurriculumCallback"
+            )
         return train_with_progress(f"{title}, Stable-Baselines3", args, sb3_engine().train, **plan)
     return train_with_progress(
         title, args, procurl.train, **plan, resume="never" if args.fresh else "auto",
@@ -61,26 +82,50 @@ def run(args: argparse.Namespace) -> int:
 
 def import_jax(args: argparse.Namespace) -> None:
     """After what can fail without it, such as a misspelt name."""
-    presets.teacher_preset(args.teacher, args.setting, args.variant)
+    presets.require_names(args.setting, args.teacher, args.variant)
+    say_clashes([args.setting], [args.teacher])
     from procurl.devices import use_device
 
     use_device(args.device)
 
 
-def planned(args: argparse.Namespace) -> dict[str, Any]:
-    """What is to be trained: arguments of `procurl.train`, by name."""
-    import procurl
+def chosen(args: argparse.Namespace) -> tuple[ChosenSetting, ChosenTeacher]:
+    """What SETTING and --teacher name."""
+    from procurl.runs.chosen import chosen_setting, chosen_teacher
 
-    options = sort_options(args.set, args.setting, args.teacher)
-    env, space = procurl.make(args.setting, **options["env"])
-    return {
+    setting = chosen_setting(args.setting, args.space, args.variant)
+    return setting, chosen_teacher(args.teacher, setting, args.variant)
+
+
+def planned(args: argparse.Namespace, setting: ChosenSetting, teacher: ChosenTeacher) -> dict[str, Any]:
+    """What is to be trained: arguments of `procurl.train`, by name."""
+    options = sort_options(args.set, setting, teacher)
+    env, space = setting.make(options["env"])
+    plan = {
         "env": env,
-        "teacher": procurl.make_teacher(args.teacher, space, variant=args.variant, **options["teacher"]),
-        "config": configured(presets.preset(args.setting, args.variant), options),
+        "teacher": teacher.make(space, options["teacher"]),
+        "config": configured(setting.config, options),
         "seeds": args.seeds,
-        "steps": presets.named_setting(args.setting).steps if args.steps is None else args.steps,
+        "steps": setting.steps if args.steps is None else args.steps,
         "out": args.out,
     }
+    if args.out is not None and not args.fresh and not args.changed:
+        require_unchanged(args.out, plan["env"], plan["teacher"])
+    return plan
+
+
+def require_unchanged(folder: Path, env: Any, teacher: Any) -> None:
+    """A run or sweep in this folder that is to go on was begun with the same classes."""
+    from procurl.runs.provenance import class_notes
+    from procurl.runs.store.checkpoint import SWEEP, checkpoints, load_checkpoint
+    from procurl.runs.store.classes import require_same
+    from procurl.runs.sweep.folder import read_notes
+
+    now = class_notes(env, teacher)
+    if now and (folder / SWEEP).exists():
+        require_same(folder, read_notes(folder), now)
+    elif now and checkpoints(folder):
+        require_same(folder, load_checkpoint(folder).classes, now)
 
 
 def sb3_engine() -> Any:

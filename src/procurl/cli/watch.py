@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from procurl.check.text import in_one_line
-from procurl.cli.common import number, path
+from procurl.cli.common import add_own_options, number, path
+from procurl.cli.evaluate import env_of
 from procurl.errors import ConfigError
 
 
@@ -27,6 +28,7 @@ def add(commands: Any) -> None:
     command.add_argument("--out", type=path, metavar="FILE", help=".gif or .mp4 (default: the run's name, .gif)")
     command.add_argument("--frames", type=number, default=240, help="at most (default 240); steps are left out beyond")
     command.add_argument("--fps", type=float, help="frames per second (default: the environment's own)")
+    add_own_options(command)
     command.set_defaults(run=run)
 
 
@@ -35,11 +37,13 @@ def run(args: argparse.Namespace) -> None:
 
     use_cores(1, device="cpu")  # one small network, one observation at a time
     from procurl.bench.watch import watch
+    from procurl.runs.store.result import load_result
 
     out = args.out or Path(f"{args.run_folder.resolve().name}.gif")
     episodes = watch(
         args.run_folder, out, tasks=args.tasks, contexts=[context_numbers(text) for text in args.context],
         seed=args.seed, episodes=args.episodes, deterministic=not args.stochastic, frames=args.frames, fps=args.fps,
+        setting=env_of(args, load_result(args.run_folder)) if args.env else None,
     )  # fmt: skip
     for e in episodes:
         how = "success" if e.success else "no success"

@@ -8,10 +8,10 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
-from procurl.check.fields import checked_fields
+from procurl import installed
+from procurl.check.fields import checked_fields, with_fields
 from procurl.devices import require_32_bits
 from procurl.envs.catalogue import CATALOGUE
-from procurl.errors import unknown_name
 from procurl.types import TaskSpace
 
 SETTINGS: dict[str, tuple[type, Callable[..., TaskSpace]]] = {
@@ -22,10 +22,14 @@ SETTINGS: dict[str, tuple[type, Callable[..., TaskSpace]]] = {
 
 
 def make(name: str, **env_fields: Any) -> tuple[Any, TaskSpace]:
-    """A setting's environment (`Env`; of `bipedal`: `HostEnv`) and task space: `make("point-mass-1t", noise=0.0)`."""
-    if name not in SETTINGS:
-        raise unknown_name("setting", name, SETTINGS)
-    env_class, build_space = SETTINGS[name]
+    """A setting's environment (`Env`; of `bipedal`: `HostEnv`) and task space: `make("point-mass-1t", noise=0.0)`.
+
+    Names of installed packages are known as well (`procurl list`), and their packages are imported here.
+    """
     require_32_bits()
+    if name not in SETTINGS:
+        theirs = installed.setting(name, SETTINGS)
+        return with_fields(theirs.env, env_fields), dataclasses.replace(theirs.space, name=name)
+    env_class, build_space = SETTINGS[name]
     checked_fields(env_class, env_fields)
     return env_class(**env_fields), dataclasses.replace(build_space(), name=name)

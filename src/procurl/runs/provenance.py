@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import json
 import platform
+import re
 import subprocess
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from procurl import __version__
+from procurl import __version__, installed
 from procurl.config import PPO, SAC, Config
 from procurl.devices import cpu_facts
 from procurl.errors import ConfigError
+from procurl.runs.store.classes import PARTS, Note, Notes, changed, how_to_name
 from procurl.types import Env, HostEnv, TaskSpace, Teacher
+
+if TYPE_CHECKING:
+    from procurl.runs.chosen import Named
 
 
 def describe(
@@ -60,44 +67,124 @@ def describe_teacher(teacher: Teacher) -> dict[str, Any]:
     return plain
 
 
-def rebuilt(description: dict[str, Any]) -> tuple[Env | HostEnv, Teacher, Config]:
-    """The inverse of `describe`, for settings and teachers of this package; refused if the outcome would differ.
+def rebuilt(
+    description: dict[str, Any], notes: Notes | None = None, named: Named | None = None
+) -> tuple[Env | HostEnv, Teacher, Config]:
+    """The inverse of `describe`; refused if the outcome would differ.
 
-    A stranger may have written the description: its names are looked up among ours, and never imported.
+    A stranger may have written the description and the notes of where its classes came from: names in them are looked
+    up among procurl's own, and never imported. Classes of a user's own are those that the user has `named`.
     """
     try:
-        return _rebuilt(description)
+        return _rebuilt(description, notes or {}, named)
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"this run's configuration cannot be read: {error!r}") from error
 
 
-def _rebuilt(description: dict[str, Any]) -> tuple[Env | HostEnv, Teacher, Config]:
-    from procurl.envs import make
-    from procurl.teachers import TEACHERS
-    from procurl.teachers.base import wrapped
-
-    classes = {cls.__name__: cls for cls in TEACHERS.values()}
-    if not description["setting"] or description["teacher"]["class"] not in classes:
-        raise ConfigError(
-            "this run has an environment or teacher of its own: go on with procurl.train(..., out=FOLDER), from the "
-            "script that began it"
-        )
-    env, space = make(description["setting"], **_without_class(description["env"]))
-    teacher_class = classes[description["teacher"]["class"]]
-    functions = {f.name for f in dataclasses.fields(teacher_class) if "help" not in f.metadata}
-    fields = {k: v for k, v in _without_class(description["teacher"]).items() if k not in functions}
-    around = {name: fields.pop(name) for name in ("redraw_every", "on_pool") if name in fields}
-    teacher = wrapped(teacher_class(space, **fields), **around)
+def _rebuilt(description: dict[str, Any], notes: Notes, named: Named | None) -> tuple[Env | HostEnv, Teacher, Config]:
+    _require_named(description, notes, named, PARTS)
+    env, space = rebuilt_env(description, notes, named)
+    teacher = _rebuilt_teacher(description, space, named)
     config = _config(description["config"])
     again = describe(env, teacher, config, tuple(description["seeds"]), description["steps"])
     if again != description:
+        from procurl.runs.store.checkpoint import differing, listed
+
         raise ConfigError(
-            "this run's tasks or functions cannot be made again from its configuration alone: go on with "
-            "procurl.train(..., out=FOLDER), from the script that began it"
+            f"this run cannot be made again from its configuration and what was named:\n"
+            f"{listed(differing(description, again))}\nName what it was made of (--env, --space, --teacher), or go on "
+            f"with procurl.train(..., out=FOLDER), from the script that began it"
         )
     return env, teacher, config
+
+
+def rebuilt_env(
+    description: dict[str, Any], notes: Notes, named: Named | None = None
+) -> tuple[Env | HostEnv, TaskSpace]:
+    """The environment of a run, and its tasks."""
+    from procurl.envs import make
+    from procurl.runs.chosen import chosen_setting
+
+    _require_named(description, notes, named, ("env",))
+    if named is None or named.env is None:
+        return make(description["setting"], **_without_class(description["env"]))
+    env, space = chosen_setting(named.env, named.space).make({})
+    _require_class("env", named.env, type(env), description)
+    return _with_stored(env, description["env"]), dataclasses.replace(space, name=description["setting"] or "")
+
+
+def _rebuilt_teacher(description: dict[str, Any], space: TaskSpace, named: Named | None) -> Teacher:
+    from procurl.runs.chosen import own_teacher
+    from procurl.teachers import TEACHERS
+    from procurl.teachers.base import wrapped
+
+    stored = _without_class(description["teacher"])
+    around = {name: stored.pop(name) for name in ("redraw_every", "on_pool") if name in stored}
+    if named is not None and named.teacher is not None:
+        cls = TEACHERS.get(named.teacher)
+        teacher = None if cls else own_teacher(named.teacher, space)
+        _require_class("teacher", named.teacher, cls or type(teacher), description)
+        if teacher is not None:
+            return wrapped(_with_stored(teacher, stored), **around)
+    teacher_class = next(cls for cls in TEACHERS.values() if cls.__name__ == description["teacher"]["class"])
+    functions = {f.name for f in dataclasses.fields(teacher_class) if "help" not in f.metadata}
+    return wrapped(teacher_class(space, **{k: v for k, v in stored.items() if k not in functions}), **around)
+
+
+def own_parts(description: dict[str, Any], notes: Notes) -> list[str]:
+    """Which of "env" and "teacher" are not procurl's own."""
+    from procurl.envs import SETTINGS
+    from procurl.teachers import TEACHERS
+
+    ours = {
+        "env": {SETTINGS[description["setting"]][0].__name__} if description["setting"] in SETTINGS else set(),
+        "teacher": {cls.__name__ for cls in TEACHERS.values()},
+    }
+    return [part for part in PARTS if part in notes or description[part]["class"] not in ours[part]]
+
+
+def _require_named(description: dict[str, Any], notes: Notes, named: Named | None, parts: tuple[str, ...]) -> None:
+    """Its own classes are not looked for: whoever goes on with a run says where they are."""
+    if "loop" in description["config"]:
+        raise ConfigError(
+            "this run was made by a loop of its own, which procurl cannot play: go on from its script, with "
+            "procurl.Curriculum(..., out=FOLDER)"
+        )
+    own = [part for part in own_parts(description, notes) if part in parts]
+    if any(named is None or getattr(named, part) is None for part in own):
+        what = " and ".join({"env": "an environment", "teacher": "a teacher"}[part] for part in own)
+        options = " ".join(how_to_name(part, description[part]["class"], notes) for part in own)
+        raise ConfigError(
+            f"this run has {what} of its own, which procurl does not look for: give {options} (a file is imported only "
+            f"if you name it), or use procurl.train and procurl.evaluate from the script that began it"
+        )
+
+
+def _require_class(part: str, text: str, cls: type, description: dict[str, Any]) -> None:
+    expected = description[part]["class"]
+    if cls.__name__ != expected:
+        raise ConfigError(f"--{part} {text} is {cls.__name__}: this run was made with {expected}")
+
+
+def _with_stored(thing: Any, stored: dict[str, Any]) -> Any:
+    """With the numbers and words that a run's description holds of it; functions and the like are its class's own."""
+    if not dataclasses.is_dataclass(thing):
+        return thing
+    changes: dict[str, Any] = {}
+    for f in dataclasses.fields(thing):
+        if f.init and f.name in stored:
+            now, then = getattr(thing, f.name), stored[f.name]
+            if isinstance(now, tuple) and isinstance(then, str) and re.fullmatch(r"\([\d, -]*\)", then):
+                changes[f.name] = tuple(map(int, re.findall(r"-?\d+", then)))  # described as Python writes it
+            elif _is_plain(now) and _is_plain(then):
+                changes[f.name] = then
+    return dataclasses.replace(thing, **changes)  # type: ignore[type-var]
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _without_class(fields: dict[str, Any]) -> dict[str, Any]:
@@ -110,6 +197,45 @@ def _config(fields: dict[str, Any]) -> Config:
 
     sac = fields.get("sac")
     return Config(**{**fields, "ppo": student(PPO, fields["ppo"]), "sac": sac and student(SAC, sac)})
+
+
+def class_notes(env: Any, teacher: Any = None) -> Notes:
+    """Where the classes came from, unless they are procurl's own: file, digest of its content, package and version."""
+    from procurl.teachers.base import OnPool, Redrawn
+
+    inner = teacher.teacher if isinstance(teacher, Redrawn | OnPool) else teacher
+    setting = None if teacher is None else teacher.space.name
+    parts = {"env": (type(env), setting), **({} if teacher is None else {"teacher": (type(inner), None)})}
+    return {
+        part: _class_note(cls, setting)
+        for part, (cls, setting) in parts.items()
+        if cls.__module__.split(".")[0] != "procurl"
+    }
+
+
+def env_changes(env: Any, description: dict[str, Any], notes: Notes) -> list[str]:
+    """In words: in what an environment is not that of a run."""
+    from procurl.runs.store.checkpoint import differing
+
+    fields = [
+        f"{type(env).__name__}.{name} is {here!r}, and was {there!r}"
+        for name, there, here in differing(description["env"], _fields(env))
+    ]
+    return [*changed(notes, class_notes(env)), *fields]
+
+
+def _class_note(cls: type, setting: str | None) -> Note:
+    note = {"class": cls.__name__}
+    with suppress(OSError, TypeError):  # written at a prompt, or in C: there is no file
+        source = Path(inspect.getsourcefile(cls) or "")
+        note |= {"file": source.name, "sha256": hashlib.sha256(source.read_bytes()).hexdigest()}
+    package = cls.__module__.split(".")[0]
+    for point in (*installed.points("teacher"), *installed.points("setting")):
+        if point.module.split(".")[0] == package and point.dist:
+            note |= {"package": point.dist.name, "version": point.dist.version}
+            if point.name == setting or point.value == f"{cls.__module__}:{cls.__qualname__}":
+                note["name"] = point.name
+    return note
 
 
 @cache
@@ -137,8 +263,7 @@ def _fields(thing: Any) -> dict[str, Any]:
         for f in dataclasses.fields(thing):
             value = getattr(thing, f.name)
             if not isinstance(value, TaskSpace):
-                plain = value is None or isinstance(value, bool | int | float | str)
-                row[f.name] = value if plain else _named(value)
+                row[f.name] = value if _is_plain(value) else _named(value)
     return row
 
 

@@ -15,8 +15,9 @@ from procurl.check import contracts, numbers
 from procurl.config import Config
 from procurl.errors import ConfigError
 from procurl.runs.log import Log, Progress
-from procurl.runs.provenance import describe
+from procurl.runs.provenance import class_notes, describe
 from procurl.runs.store.checkpoint import Nowhere, Resume, RunFolder, open_run
+from procurl.runs.store.classes import as_provenance
 from procurl.runs.store.result import Result
 from procurl.runs.trace import Trace
 from procurl.types import Env, HostEnv, Teacher
@@ -80,11 +81,12 @@ def train(
     described = describe(env, teacher, config, seed_numbers, n_iterations * config.student.n_steps)
 
     with (
-        open_run(out, described, resume, save_share) as folder,
+        open_run(out, described, resume, save_share, notes=class_notes(env, teacher)) as folder,
         Interruptible() as interrupt,
         closing(engine_for(env, teacher, config, seed_numbers, workers)) as engine,
     ):
-        log = Log(env, teacher, config, seed_numbers, n_iterations, strict=strict)
+        origin = as_provenance(folder.classes)
+        log = Log(env, teacher, config, seed_numbers, n_iterations, origin=origin, strict=strict)
         [result] = repeat(engine, log, folder, interrupt, callback, time_teacher)
     if log.status == "failed":
         raise log.failure()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pkgutil import resolve_name
 from typing import Any
 
+from procurl import installed
 from procurl.check.fields import checked_fields
-from procurl.errors import ConfigError, unknown_name
+from procurl.errors import ConfigError
 from procurl.presets import SETTINGS, STRATEGIES, teacher_preset
 from procurl.teachers.base import wrapped
 from procurl.types import TaskSpace, Teacher
@@ -24,25 +25,25 @@ def make_teacher(
 
     `redraw_every=N`, for strategies over a pool, draws a new pool every N environment steps; `on_pool=True`, for
     strategies that invent contexts, plays the pool's nearest task instead. "auto" chooses the strategy: see `auto`.
+    Teachers of installed packages are known as well (`procurl list`), and their packages are imported here; they have
+    no hyper-parameters of a setting.
     """
-    if name == "auto":
-        name = auto(space)
-    if name not in TEACHERS:
-        raise unknown_name("teacher", name, TEACHERS)
     if not isinstance(space, TaskSpace):
         raise ConfigError(f"space = {space!r}: expected a task space, of procurl.make(NAME) or procurl.task_space(...)")
-    own = space.name if space.name in SETTINGS else None  # any other name is the user's, for messages and records
-    fields = {**teacher_preset(name, setting or own, variant), **overrides}
+    name = auto(space) if name == "auto" else name
+    cls = TEACHERS[name] if name in TEACHERS else installed.teacher(name, TEACHERS)
+    setting = setting or (space.name if space.name in SETTINGS else None)  # any other name is the user's own
+    fields = {**(teacher_preset(name, setting, variant) if name in TEACHERS else {}), **overrides}
     redraw_every, on_pool = fields.pop("redraw_every", None), fields.pop("on_pool", False)
-    checked_fields(TEACHERS[name], {k: v for k, v in overrides.items() if k not in ("redraw_every", "on_pool")})
-    teacher: Teacher = TEACHERS[name](space, **fields)
-    if redraw_every is not None and name not in REDRAWABLE:
+    checked_fields(cls, {k: v for k, v in overrides.items() if k not in ("redraw_every", "on_pool")})
+    teacher: Teacher = cls(space, **fields)
+    if redraw_every is not None and not getattr(cls, "redrawable", False):
         raise ConfigError(
             f"redraw_every = {redraw_every}: {name} remembers its tasks; a new pool is for {', '.join(REDRAWABLE)}"
         )
     if not isinstance(on_pool, bool):
         raise ConfigError(f"on_pool = {on_pool!r}: expected True or False")
-    if on_pool and name not in INVENTORS:
+    if on_pool and not getattr(cls, "invents", False):
         raise ConfigError(f"on_pool: {name} plays tasks of the pool anyway; it is for {', '.join(INVENTORS)}")
     return wrapped(teacher, redraw_every, on_pool)
 

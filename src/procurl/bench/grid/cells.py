@@ -15,8 +15,11 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from procurl import __version__, presets
+from procurl.bench.grid.own import Own
 from procurl.bench.grid.suites import Row, Suite
 from procurl.errors import ConfigError
+
+NONE = Own()
 
 
 class Group(NamedTuple):
@@ -70,56 +73,69 @@ class Cell:
         return cls(group, tuple(row["seeds"]), row["steps"], row["digest"])
 
 
-def cells_of(suite: Suite, whole: bool = False) -> list[Cell]:
+def cells_of(suite: Suite, whole: bool = False, own: Own = NONE) -> list[Cell]:
     """All cells of a suite, in its order. `whole`: all seeds in one program, which suits a GPU. Imports JAX."""
     cells: list[Cell] = []
-    for group, row in planned(suite).items():
-        paper = presets.named_setting(group.setting)
-        seeds, steps = row.seeds or tuple(range(paper.seeds)), row.steps or paper.steps
+    for group, row in planned(suite, own).items():
+        seeds, steps = _seeds_and_steps(group, row)
         size = len(seeds) if whole else row.block
         for start in range(0, len(seeds), size):
             block = seeds[start : start + size]
-            cells.append(Cell(group, block, steps, digest(group, block, steps)))
+            cells.append(Cell(group, block, steps, digest(group, block, steps, own)))
     return cells
 
 
-def planned(suite: Suite) -> dict[Group, Row]:
+def _seeds_and_steps(group: Group, row: Row) -> tuple[tuple[int, ...], int]:
+    """Of the suite, or of the paper."""
+    if row.seeds and row.steps:
+        return row.seeds, row.steps
+    if group.setting not in presets.SETTINGS:
+        raise ConfigError(f"{group.setting} is not in the paper, which has no numbers for it: give --seeds and --steps")
+    paper = presets.named_setting(group.setting)
+    return row.seeds or tuple(range(paper.seeds)), row.steps or paper.steps
+
+
+def planned(suite: Suite, own: Own = NONE) -> dict[Group, Row]:
     """Every group with its row of the suite, all names checked."""
     rows: dict[Group, Row] = {}
     for row in suite.rows:
         for setting, strategy in itertools.product(row.settings, row.teachers):
-            teacher, _, variant = strategy.partition(":")
+            teacher, variant = (strategy, "") if ".py:" in strategy else strategy.partition(":")[::2]
             group = Group(setting, teacher, variant or row.variant)
-            presets.teacher_preset(teacher, setting, group.variant)
+            own.require(setting, teacher, group.variant)
             if group in rows:
                 raise ConfigError(f"{group.name} is in the suite {suite.name} twice: expected once")
             rows[group] = row
     return rows
 
 
-def digest(group: Group, seeds: tuple[int, ...], steps: int) -> str:
+def digest(group: Group, seeds: tuple[int, ...], steps: int, own: Own = NONE) -> str:
     """Ten hexadecimal digits that tell configurations and versions apart."""
-    config = {**_description(group), "seeds": list(seeds), "steps": steps}
+    config = {**_description(group, own), "seeds": list(seeds), "steps": steps}
     content = json.dumps({"procurl": __version__, "config": config}, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:10]
 
 
 @cache
-def _description(group: Group) -> dict[str, Any]:
-    """All that determines the group's runs, except seeds and steps."""
-    from procurl.runs.provenance import describe
+def _description(group: Group, own: Own) -> dict[str, Any]:
+    """All that determines the group's runs, except seeds and steps; with the source of classes that are not ours."""
+    from procurl.runs.provenance import class_notes, describe
+    from procurl.runs.store.classes import as_provenance
 
-    env, teacher, config = built(group)
-    return describe(env, teacher, config, (0,), 1)
+    env, teacher, config = built(group, own)
+    return {**describe(env, teacher, config, (0,), 1), **as_provenance(class_notes(env, teacher))}
 
 
-def built(group: Group) -> tuple[Any, Any, Any]:
+def built(group: Group, own: Own = NONE) -> tuple[Any, Any, Any]:
     """Environment, teacher and configuration, as `procurl train SETTING --teacher NAME --variant NAME` makes them."""
-    import procurl
+    from procurl.runs.chosen import chosen_setting, chosen_teacher
 
-    env, space = procurl.make(group.setting)
-    teacher = procurl.make_teacher(group.teacher, space, variant=group.variant)
-    return env, teacher, presets.preset(group.setting, group.variant)
+    own.require(*group)
+    space = own.space if own.is_own(group.setting) else None
+    setting = chosen_setting(dict(own.settings).get(group.setting, group.setting), space, group.variant)
+    teacher = chosen_teacher(dict(own.teachers).get(group.teacher, group.teacher), setting, group.variant)
+    env, tasks = setting.make({})
+    return env, teacher.make(tasks, {}), setting.config
 
 
 def groups_of(cells: list[Cell]) -> dict[Group, list[Cell]]:

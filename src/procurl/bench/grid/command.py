@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from procurl.bench.grid.cells import cells_of, planned
 from procurl.bench.grid.folder import GRID, GridFolder, status_table, summary
+from procurl.bench.grid.own import named_on
 from procurl.bench.grid.suites import find_suite
 from procurl.errors import ConfigError
 
@@ -26,15 +27,22 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError(f"--{name} {given}: expected at least {least}")
     if args.address and args.executor != "ray":
         raise ConfigError("--address: expected with --executor ray only")
+    settings, teachers, own = named_on(args.settings, args.teachers, args.space)
+    if args.executor == "ray" and own.files():
+        raise ConfigError(
+            f"{own.files()[0]} with --executor ray: the file is on this machine alone. Make a package of it with an "
+            f"entry point, and install it on every node"
+        )
     suite = find_suite(args.suite).narrowed(
-        args.settings,
-        teachers=args.teachers and tuple(args.teachers),
+        settings,
+        own=[name for name, _ in own.settings],
+        teachers=teachers and tuple(teachers),
         seeds=args.seeds and tuple(args.seeds),
         steps=args.steps,
         variant=args.variant,
         block=args.block,
     )
-    planned(suite)  # a misspelt name fails before anything starts
+    planned(suite, own)  # a misspelt name fails before anything starts
     from procurl.bench.grid.executors import LocalExecutor, device_found
     from procurl.devices import use_cores
 
@@ -50,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
     from procurl.bench.grid.runner import run_grid
     from procurl.runs.store.checkpoint import only_writer
 
-    cells = cells_of(suite, whole=device == "gpu" and args.block is None)
-    folder = GridFolder(args.out or Path("runs") / suite.name, suite.name, cells)
+    cells = cells_of(suite, whole=device == "gpu" and args.block is None, own=own)
+    folder = GridFolder(args.out or Path("runs") / suite.name, suite.name, cells, own)
     signal.signal(signal.SIGTERM, _terminated)
     folder.prepare()
     with only_writer(folder.path):

@@ -88,7 +88,7 @@ class LocalExecutor:
                     yield process.outcome
 
     def _start(self, cell: Cell) -> Report:
-        job = worker.Job(cell, self.folder.cell(cell).absolute(), self.device, self.save_share)
+        job = worker.Job(cell, self.folder.cell(cell).absolute(), self.device, self.save_share, self.folder.own)
         shared = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / self.workers:.2f}"} if self.workers > 1 else {}
         with open(self.folder.log(cell), "ab") as log:
             process = _Process(cell, worker.start(job, log, shared if self.device == "gpu" else {}))

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Literal
 
 from procurl import __version__
-from procurl.bench.grid.cells import Cell, Group, groups_of
+from procurl.bench.grid.cells import NONE, Cell, Group, groups_of
+from procurl.bench.grid.own import Own
 from procurl.check.text import in_one_line
 from procurl.errors import NewerFormatError, RunFolderError
 from procurl.runs.store import disk, manifest
@@ -48,8 +49,9 @@ class State:
 class GridFolder:
     """Paths, and the states of all cells, in memory and on disk."""
 
-    def __init__(self, path: Path, suite: str, cells: list[Cell]) -> None:
+    def __init__(self, path: Path, suite: str, cells: list[Cell], own: Own = NONE) -> None:
         self.path, self.suite, self.cells = path, suite, cells
+        self.own = own  # what the command line has named; never read from the folder
         self.states = {cell: State() for cell in cells}
 
     def cell(self, cell: Cell) -> Path:

@@ -63,7 +63,7 @@ class RayExecutor:
         self._play = self._ray.remote(**resources, max_retries=0, num_returns="streaming")(play)
 
     def submit(self, cell: Cell) -> None:
-        job = worker.Job(cell, Path(), self.device, self.save_share)
+        job = worker.Job(cell, Path(), self.device, self.save_share, self.folder.own)
         files = latest_checkpoint(self.folder.cell(cell))
         self._running[self._play.remote(job.to_json(), files, self.sent_every, self._versions)] = cell
 

@@ -63,18 +63,20 @@ class Suite:
     def settings(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(s for row in self.rows for s in row.settings))
 
-    def narrowed(self, settings: Iterable[str] | None = None, **changes: Any) -> Suite:
-        """The same suite with other numbers (those that are not None), and these of its settings alone."""
+    def narrowed(self, settings: Iterable[str] | None = None, own: Iterable[str] = (), **changes: Any) -> Suite:
+        """The same suite with other numbers (those that are not None), and these of its settings alone.
+
+        `own`: those among them that are not procurl's; a suite need not have them, and its first row says the rest.
+        """
         kept = self.settings if settings is None else tuple(settings)
+        added = tuple(name for name in own if name not in self.settings)
         for name in kept:
-            if name not in self.settings:
+            if name not in (*self.settings, *added):
                 raise unknown_name(f"setting of the suite {self.name}", name, self.settings)
         changes = {k: v for k, v in changes.items() if v is not None}
-        rows = [
-            dataclasses.replace(row, settings=tuple(s for s in row.settings if s in kept), **changes)
-            for row in self.rows
-            if set(row.settings) & set(kept)
-        ]
+        wanted = [(row, tuple(s for s in row.settings if s in kept)) for row in self.rows]
+        wanted[0] = wanted[0][0], (*wanted[0][1], *added)
+        rows = [dataclasses.replace(row, settings=names, **changes) for row, names in wanted if names]
         return dataclasses.replace(self, rows=tuple(rows))
 
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from procurl.bench.grid.cells import Cell, built
+from procurl.bench.grid.cells import NONE, Cell, built
+from procurl.bench.grid.own import Own
 from procurl.devices import drop_cut_programs, use_device
 from procurl.errors import ProcurlError
 from procurl.runs.interrupt import leave
@@ -33,14 +34,17 @@ class Job:
     folder: Path
     device: str
     save_share: float  # of the time, for checkpoints
+    own: Own = NONE  # classes that are not procurl's, as the command line of the parent named them
 
     def to_json(self) -> str:
-        return json.dumps({**vars(self), "cell": self.cell.to_json(), "folder": str(self.folder)})
+        parts = {"cell": self.cell.to_json(), "folder": str(self.folder), "own": self.own.to_json()}
+        return json.dumps({**vars(self), **parts})
 
     @classmethod
     def from_json(cls, text: str) -> Job:
         row = json.loads(text)
-        return cls(**{**row, "cell": Cell.from_json(row["cell"]), "folder": Path(row["folder"])})
+        parts = {"cell": Cell.from_json(row["cell"]), "folder": Path(row["folder"]), "own": Own.from_json(row["own"])}
+        return cls(**{**row, **parts})
 
 
 def start(job: Job, log: IO[bytes], environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -80,7 +84,7 @@ def _train(job: Job, say: Any) -> None:
     _wait_for(job.folder)
     if checkpoint.holds_run(job.folder) and not checkpoint.checkpoints(job.folder):
         result.remove_result(job.folder)  # a run that failed early left what it had, and nothing to go on from
-    env, teacher, config = built(job.cell.group)
+    env, teacher, config = built(job.cell.group, job.own)
 
     def report(progress: Any) -> None:
         say(steps=progress.steps, total=progress.total_steps, ret=round(progress.mean_return, 4))

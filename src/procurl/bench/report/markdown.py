@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from procurl.bench.report.page_data import summary_of, threshold_of
-from procurl.bench.report.studies import Collection, Strategy, Study
+from procurl.bench.report.strategies import Strategy
+from procurl.bench.report.studies import Collection, Study
 from procurl.bench.report.tables import text_table
 from procurl.check.text import in_one_line
 
@@ -43,12 +44,14 @@ def _table(study: Study) -> str:
     rows = []
     for strategy, summary in summaries:
         low, high = summary.mean_interval
-        failed = f" ({summary.n_failed} failed)" if summary.n_failed else ""
+        counts = ((summary.n_failed, "failed"), (int(strategy.cut.sum()), "cut short"))
+        missing = ", ".join(f"{n} {what}" for n, what in counts if n)
+        of = f" of {strategy.planned:,}" if strategy.is_unfinished else ""
         rows.append(
             [
                 _plain(strategy.label),
-                f"{summary.n_seeds - summary.n_failed}{failed}",
-                f"{strategy.steps[-1]:,}",
+                f"{summary.n_seeds - summary.n_failed}{f' ({missing})' if missing else ''}",
+                f"{strategy.steps[-1]:,}{of}",
                 _with_error(summary.mean, summary.error),
                 f"[{_number(low)}, {_number(high)}]",
                 _number(summary.iqm),

@@ -16,7 +16,8 @@ import numpy as np
 
 from procurl import __version__
 from procurl.bench.report.kinds import kinds_of
-from procurl.bench.report.studies import Collection, Strategy, Study
+from procurl.bench.report.strategies import Strategy
+from procurl.bench.report.studies import Collection, Study
 from procurl.bench.report.style import COLOURS, OWN_COLOUR
 from procurl.bench.stats import (
     Summary,
@@ -60,6 +61,7 @@ def page_data(collection: Collection) -> dict[str, Any]:
     return {
         "procurl": __version__,
         "runs": collection.n_runs,
+        "cut": collection.n_cut,
         "problems": collection.problems,
         "windows": list(WINDOWS),
         "limits": {"points": budget.points, "seeds": budget.seeds, "evaluations": EVALUATIONS, "grid": GRID},
@@ -86,10 +88,12 @@ def threshold_of(study: Study) -> float:
 
 
 def summary_of(strategy: Strategy, threshold: float) -> Summary:
-    """The strategy's statistics; NaN where the recorded file does not say."""
-    if strategy.ret is not None:
-        return summarise(strategy.steps, strategy.ret, threshold=threshold)
+    """The strategy's statistics, of the seeds that were not cut short; NaN where the recorded file does not say."""
     nan = float("nan")
+    if strategy.cut.all():
+        return Summary(0, 0, nan, nan, nan, (nan, nan), (nan, nan), nan, nan, nan, nan)
+    if strategy.ret is not None:
+        return summarise(strategy.steps, strategy.ret[~strategy.cut], threshold=threshold)
     final = strategy.final[strategy.complete]
     mean, error = (strategy.mean[-1], strategy.error[-1]) if strategy.mean is not None else mean_and_error(final)  # type: ignore[index]
     intervals = [(nan, nan), (nan, nan)]
@@ -125,6 +129,10 @@ def _study(study: Study, budget: _Budget, provenance: dict[str, int]) -> dict[st
                 "seeds": None if strategy.seeds is None else strategy.seeds.tolist(),
                 "ret": None if strategy.ret is None else _rounded(_thin(strategy.ret[: budget.seeds]), decimals),
                 "final": _rounded(strategy.final, decimals),
+                "cut": int(strategy.cut.sum()),
+                "planned": strategy.planned,
+                "unfinished": strategy.is_unfinished,
+                "ranked": not strategy.is_unfinished or bool(strategy.complete.any()),
                 "success": _final_success(strategy),
                 "summary": {key: _rounded(value, decimals + 1) for key, value in asdict(summary).items()},
                 "profile": _rounded(performance_profile(final, thresholds), 3) if len(final) else None,
@@ -186,10 +194,10 @@ def _curve(strategy: Strategy, window: int, decimals: int) -> dict[str, Any]:
     if strategy.ret is None:
         # The error of an average of evaluations is at most the average of their errors.
         rows = [_smooth(strategy.mean, window), _smooth(strategy.error, window), None, None]  # type: ignore[arg-type]
-    elif not strategy.complete.any():
+    elif not strategy.drawn.any():
         rows = [None] * 4
     else:
-        ret = _smooth(strategy.ret[strategy.complete], window)
+        ret = _smooth(strategy.ret[strategy.drawn], window)
         rows = [*mean_and_error(ret), *bootstrap_interval(ret, repeats=REPEATS)]
     names = ("mean", "error", "low", "high")
     return {

@@ -2,24 +2,31 @@
 
 Every task has an environment of its own, and all are played in step: a frame shows them side by side, each with its
 context, the step, the return so far and how it ended. Environments are those of Gymnasium's registry (`procurl/...`),
-so that one loop serves what runs in JAX and what runs in Box2D. Drawing and files are in `film.py`.
+so that one loop serves what runs in JAX and what runs in Box2D; a user's own is made into one (`own.py`). Drawing and
+files are in `film.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from procurl.bench.watch import film
 from procurl.bench.watch.film import FAINT, GREEN, RED, Film, Frame, Line, Panel
+from procurl.bench.watch.own import own_view
 from procurl.envs.host_tasks import HostTask, TaskDesk
 from procurl.errors import ConfigError, unknown_name
+from procurl.runs.provenance import own_parts, rebuilt_env
 from procurl.runs.store import disk
+from procurl.runs.store.classes import noted
 from procurl.runs.store.result import Result, load_policy, load_result, steps_per_iteration
+from procurl.types import TaskSpace
 
 CHOICES = ("target", "hardest", "easiest", "random")
 EPISODES = 3  # side by side, unless asked otherwise
@@ -83,6 +90,7 @@ def watch(
     deterministic: bool = True,
     frames: int = MOST_FRAMES,
     fps: float | None = None,
+    setting: tuple[Any, TaskSpace] | None = None,
 ) -> list[Episode]:
     """Play tasks with a run's student and write the animation; the episodes as they ended.
 
@@ -97,21 +105,32 @@ def watch(
         deterministic: the most likely action, or one as in training.
         frames: at most; where an episode has more steps, only every second, fourth, ... one is drawn.
         fps: frames per second; by default the environment's own.
+        setting: environment and tasks of a run that has its own; see `own.py` for what such an environment needs.
     """
     out, movie = Path(out), Film(frames)
     film.checked_suffix(out)
     if fps is not None and not 0 < fps <= 60:
         raise ConfigError(f"fps = {fps:g}: expected more than 0 and at most 60")
     result = load_result(run)
-    require_setting(result, run)
+    if result.failed.all():
+        raise ConfigError(f"{run} holds no student: all of its seeds failed. {result.failures[0]}.")
+    notes = noted(result.provenance)
+    is_own = "env" in own_parts(result.config, notes)
+    setting_of = cache(lambda: setting or rebuilt_env(result.config, notes))
+    if is_own:
+        setting_of()  # refused at once if it was not given
     row = student_row(result, run, seed)
-    chosen = given_tasks(result, contexts, episodes) if contexts else chosen_tasks(result, tasks, row, episodes)
+    if contexts:
+        chosen = given_tasks(setting_of()[1], contexts, episodes)
+    else:
+        chosen = chosen_tasks(result, lambda: setting_of()[1], tasks, row, episodes)
     if contexts and tasks is not None:
         raise ConfigError(f"tasks = {tasks} beside contexts: expected one of the two")
     disk.made_folder(out.parent)  # before the work, in case it cannot be made
     policy = load_policy(run, int(result.seeds[row]))
     width = WIDTH.get(len(chosen), NARROW)
-    played = [begin(result, one, number, width) for number, one in enumerate(chosen)]
+    viewed = partial(own_view, setting_of()[0]) if is_own else partial(environment, result.config)
+    played = [begin(result, viewed(), one, number, width) for number, one in enumerate(chosen)]
     try:
         speed = fps or min(float(played[0].env.metadata["render_fps"]), 50.0)
         play(played, policy, deterministic, movie, width)
@@ -144,19 +163,6 @@ def play(played: Sequence[Episode], policy: Any, deterministic: bool, movie: Fil
     movie.end(frame([episode.panel() for episode in played]))
 
 
-def require_setting(result: Result, run: str | Path) -> None:
-    from procurl import presets
-
-    setting = result.config["setting"]
-    if not setting or setting not in presets.SETTINGS:
-        raise ConfigError(
-            f"{run} is a run of an environment of its own{f' ({setting})' if setting else ''}, which procurl cannot "
-            f"draw: play it with procurl.load_policy({str(run)!r}).predict(obs) in your own environment"
-        )
-    if result.failed.all():
-        raise ConfigError(f"{run} holds no student: all of its seeds failed. {result.failures[0]}.")
-
-
 def student_row(result: Result, run: str | Path, seed: int | None) -> int:
     """The row of the seed that was named, or of the best one."""
     seeds = [int(s) for s in result.seeds]
@@ -171,13 +177,14 @@ def student_row(result: Result, run: str | Path, seed: int | None) -> int:
     return row
 
 
-def chosen_tasks(result: Result, tasks: str | None, row: int, episodes: int | None) -> list[Chosen]:
+def chosen_tasks(
+    result: Result, space: Callable[[], TaskSpace], tasks: str | None, row: int, episodes: int | None
+) -> list[Chosen]:
     tasks, n = tasks or CHOICES[0], EPISODES if episodes is None else episodes
     if tasks not in CHOICES:
         raise unknown_name("choice of tasks", tasks, CHOICES)
     if tasks == "random":
-        pool = task_space(result.config["setting"]).pool
-        source, name = {k: np.asarray(v) for k, v in pool._asdict().items()}, "training task"
+        source, name = {k: np.asarray(v) for k, v in space().pool._asdict().items()}, "training task"
         order = np.random.default_rng(int(result.seeds[row])).permutation(len(source["seed"]))
     else:
         source, name = result.held_out, "target task"
@@ -194,12 +201,11 @@ def chosen_tasks(result: Result, tasks: str | None, row: int, episodes: int | No
     ]
 
 
-def given_tasks(result: Result, contexts: Sequence[Sequence[float]], episodes: int | None) -> list[Chosen]:
+def given_tasks(space: TaskSpace, contexts: Sequence[Sequence[float]], episodes: int | None) -> list[Chosen]:
     n = 1 if episodes is None else episodes
     require_count(n * len(contexts), MOST_EPISODES)
-    space = task_space(result.config["setting"])
     desk = TaskDesk(np.asarray(space.low), np.asarray(space.high), space.names)
-    playable = [np.asarray(space.project(desk.task(context).context)) for context in contexts]
+    playable = [np.asarray(space.project(jnp.asarray(desk.task(context).context))) for context in contexts]
     return [
         Chosen(desk.task(context, task_seed=k), f"given context, instance {k}")
         for context in playable
@@ -212,15 +218,9 @@ def require_count(n: int, most: int) -> None:
         raise ConfigError(f"{n} episodes side by side: expected 1 to {most}")
 
 
-def task_space(setting: str) -> Any:
-    from procurl.envs import make
-
-    return make(setting)[1]
-
-
-def begin(result: Result, chosen: Chosen, number: int, width: int) -> Episode:
+def begin(result: Result, env: Any, chosen: Chosen, number: int, width: int) -> Episode:
     """A new environment in the task's first state; `number` seeds the noise of its steps."""
-    env, task = environment(result.config), chosen.task
+    task = chosen.task
     options = {"context": task.context, "task_seed": task.seed, "task_row": task.row}
     obs, _ = env.reset(seed=number, options=options)
     words = context_words(result.config, task.context)

@@ -31,7 +31,7 @@ import numpy as np
 from procurl.check import numbers
 from procurl.config import PPO, SAC, Config
 from procurl.errors import CheckpointError, ConfigError, NewerFormatError, RunFolderError
-from procurl.runs.store import disk, failure, manifest, result
+from procurl.runs.store import classes, disk, failure, manifest, result
 from procurl.runs.store.result import Result, steps_per_iteration
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Checkpoint(NamedTuple):
     config: dict[str, Any]
     log: tuple[dict[str, Any], dict[str, np.ndarray]]
     state: dict[str, np.ndarray]
+    classes: classes.Notes  # where they came from, if they are not procurl's
 
     @property
     def steps_done(self) -> int:
@@ -69,9 +70,15 @@ class RunFolder:
     """The folder of a run while it goes on: who may write, where to go on from, when to save."""
 
     def __init__(
-        self, path: Path, config: dict[str, Any], save_share: float, results: list[Path] | None = None
+        self,
+        path: Path,
+        config: dict[str, Any],
+        save_share: float,
+        results: list[Path] | None = None,
+        notes: classes.Notes | None = None,
     ) -> None:
         self.path, self.config, self.save_share = path, config, save_share
+        self.classes: classes.Notes = notes or {}
         self.results = [path] if results is None else results
         self.found: Checkpoint | None = None
         self._last_cost = 0.1  # seconds; a guess before the first save
@@ -128,7 +135,7 @@ class RunFolder:
     def _save(self, state: dict[str, np.ndarray], log: Log | Logs) -> None:
         counters, arrays = log.state()
         contents = {
-            "run.json": disk.to_json({"config": self.config, "log": counters}),
+            "run.json": disk.to_json({"config": self.config, "log": counters, **classes.as_provenance(self.classes)}),
             "log.npz": disk.to_npz(arrays, compressed=False),
             "state.safetensors": disk.to_tensors(state),
         }
@@ -175,6 +182,9 @@ class Nowhere:
 
     found = None
 
+    def __init__(self, notes: classes.Notes | None = None) -> None:
+        self.classes: classes.Notes = notes or {}
+
     def keep(self, engine: AnyEngine, carry: Any, log: Log | Logs) -> None:
         pass
 
@@ -189,21 +199,23 @@ def open_run(
     resume: Resume,
     save_share: float,
     results: list[Path] | None = None,
+    notes: classes.Notes | None = None,
 ) -> Iterator[RunFolder | Nowhere]:
     """A folder to run in: an empty one, or one with an unfinished run of the same configuration to go on with.
 
     `results`: the folders that get the results of a run with several, in place of the folder itself.
+    `notes`: where classes came from that are not procurl's.
     """
     if not isinstance(save_share, int | float) or not 0 < save_share <= 1:
         raise ConfigError(f"save_share = {save_share!r}: expected a share of the time, above 0 and at most 1")
     if not (resume in ("auto", "extend", "never") or (isinstance(resume, int) and not isinstance(resume, bool))):
         raise ConfigError(f"resume = {resume!r}: expected 'auto', 'extend', 'never' or the iteration of a checkpoint")
     if path is None:
-        yield Nowhere()
+        yield Nowhere(notes)
         return
     folder = numbers.path("out", path)
     manifest.refuse_newer_folder(folder, result.RUN)
-    run = RunFolder(folder, config, save_share, results)
+    run = RunFolder(folder, config, save_share, results, notes)
     if resume == "never" and (aside := move_aside(folder)):
         logger.info("the run that was in %s is now in %s", folder, aside)
     with only_writer(folder):
@@ -211,6 +223,9 @@ def open_run(
             if not os.access(folder, os.W_OK):
                 raise RunFolderError(f"cannot go on in {folder}: no permission to write there")
             run.found = _to_go_on_with(folder, config, resume)
+            for change in classes.changed(run.found.classes, run.classes):
+                logger.warning("%s: %s; the run goes on with what is there now", folder, change)
+            run.classes = classes.going_on(run.found.classes, run.classes)
         else:
             result.reserve(folder, besides=("checkpoints", failure.FOLDER))
         yield run
@@ -315,7 +330,8 @@ def _read(path: Path) -> Checkpoint:
         int(data["log.npz"]["evaluated_at"][-1])
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise RunFolderError(f"{path / 'run.json'} holds something else: {error!r}") from error
-    return Checkpoint(path, config, (counters, data["log.npz"]), data["state.safetensors"])
+    log = counters, data["log.npz"]
+    return Checkpoint(path, config, log, data["state.safetensors"], classes.noted(data["run.json"]))
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -17,7 +17,7 @@ from typing import Any
 from procurl import __version__
 from procurl.check import numbers
 from procurl.errors import RunFolderError
-from procurl.runs.store import disk, manifest
+from procurl.runs.store import classes, disk, manifest
 from procurl.runs.store.checkpoint import SWEEP, Resume, differing, listed, move_aside, only_writer, with_defaults
 from procurl.runs.store.result import reserve
 
@@ -26,8 +26,13 @@ PROGRAMS = "programs"
 
 
 @contextmanager
-def open_sweep(path: str | os.PathLike[str] | None, plan: dict[str, Any], resume: Resume) -> Iterator[Path | None]:
-    """A folder for a sweep: an empty one, or one that holds the same sweep. `plan`: all that determines it."""
+def open_sweep(
+    path: str | os.PathLike[str] | None, plan: dict[str, Any], resume: Resume, notes: classes.Notes
+) -> Iterator[Path | None]:
+    """A folder for a sweep: an empty one, or one that holds the same sweep.
+
+    `plan`: all that determines it. `notes`: where classes came from that are not procurl's.
+    """
     if path is None:
         yield None
         return
@@ -38,9 +43,11 @@ def open_sweep(path: str | os.PathLike[str] | None, plan: dict[str, Any], resume
     with only_writer(folder):
         if (folder / SWEEP).exists():
             _require_same(folder, plan, resume)
+            notes = classes.going_on(read_notes(folder), notes)
         else:
             reserve(folder)
         row = {"format": FORMAT[0], "version": FORMAT[1], "procurl": __version__, **plan}
+        row |= classes.as_provenance(notes)
         disk.replace(folder / SWEEP, disk.to_json(row))
         yield folder
 
@@ -62,6 +69,11 @@ def read_plan(folder: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise RunFolderError(f"{folder / SWEEP} is damaged: {error!r}") from error
     return {"config": config, "over": over, "points": points}
+
+
+def read_notes(folder: Path) -> classes.Notes:
+    """Where the sweep's classes came from, if they are not procurl's."""
+    return classes.noted(disk.from_json(disk.read(folder / SWEEP, disk.MOST_TEXT)))
 
 
 def _require_same(folder: Path, plan: dict[str, Any], resume: Resume) -> None:

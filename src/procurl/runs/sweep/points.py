@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from procurl.check.fields import kind_of
 from procurl.config import PPO, SAC, Config
 from procurl.errors import ConfigError, unknown_name
 from procurl.types import Env, HostEnv, Teacher
@@ -74,8 +75,7 @@ def shapes_program(name: str, points: list[Point], env: Env | HostEnv, teacher: 
     if isinstance(env, HostEnv):
         return True  # worker processes play, one point after the other
     field = _fields(teacher, config)[name]
-    kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
-    is_float = kind in ("float", "float | None") and not field.metadata.get("static")
+    is_float = kind_of(field) in ("float", "float | None") and not field.metadata.get("static")
     is_number = all(point[name] is not None for point in points)
     return not (is_float and is_number and name.startswith(("teacher.", "ppo.")))
 

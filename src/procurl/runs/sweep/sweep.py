@@ -20,9 +20,10 @@ from procurl.check import contracts, numbers
 from procurl.config import Config
 from procurl.errors import ConfigError
 from procurl.runs.log import Log, Progress
-from procurl.runs.provenance import describe
+from procurl.runs.provenance import class_notes, describe
 from procurl.runs.store import disk
 from procurl.runs.store.checkpoint import Resume, open_run
+from procurl.runs.store.classes import Notes, as_provenance
 from procurl.runs.store.result import Result, load_result
 from procurl.runs.sweep.folder import PROGRAMS, open_sweep, read_plan
 from procurl.runs.sweep.log import Logs
@@ -105,7 +106,7 @@ def sweep(
         "points": [name_of(point) for point in points],
     })  # fmt: skip
     results: dict[str, Result] = {}
-    with open_sweep(out, plan, resume) as folder:
+    with open_sweep(out, plan, resume, class_notes(env, teacher)) as folder:
         for k, members in enumerate(programs):
             found = _finished(folder, members)
             if found is None:
@@ -149,8 +150,9 @@ class _Run:
         steps = self.iterations * self.config.student.n_steps
         return describe(self.env, self.teacher, self.config, self.seeds, steps)
 
-    def log(self) -> Log:
-        origin = {"sweep": {"point": _plain(self.point)}}
+    def log(self, notes: Notes) -> Log:
+        """`notes`: where its classes came from, if they are not procurl's."""
+        origin = {"sweep": {"point": _plain(self.point)}, **as_provenance(notes)}
         return Log(self.env, self.teacher, self.config, self.seeds, self.iterations, self.name, origin)
 
 
@@ -179,11 +181,11 @@ def _trained(
     described = {**first.description, "points": [_plain(run.point) for run in runs]}
     folders = [] if place is None else [disk.made_folder(place.parent.parent / run.name) for run in runs]
     with (
-        open_run(place, described, resume, save_share, folders) as folder,
+        open_run(place, described, resume, save_share, folders, class_notes(first.env, first.teacher)) as folder,
         Interruptible() as interrupt,
         closing(engine_for(first.env, first.teacher, first.config, first.seeds * len(runs), workers, fields)) as engine,
     ):
-        logs = Logs([run.log() for run in runs])
+        logs = Logs([run.log(folder.classes) for run in runs])
         results = repeat(engine, logs, folder, interrupt, callback)
     if logs.status == "failed":
         raise logs.failure()

@@ -173,7 +173,7 @@
     canvas.place = -1;
     refresh("curve-table");
   }
-  const final = (list) => list.map((s) => `${s.label} ends at ${fixed(s.summary.mean)}`).join(", ") || "No strategy is chosen";
+  const final = (list) => list.map((s) => (!s.ranked ? `${s.label} was cut short after ${count(s.steps.at(-1))} steps` : `${s.label} ends at ${fixed(s.summary.mean)}`)).join(", ") || "No strategy is chosen";
   function reading(s, at) {
     const k = s.steps.indexOf(at), curve = s.curves[state.window];
     const edges = band(s, curve);
@@ -238,7 +238,7 @@
     const small = (text) => element("small", {}, text);
     return [
       { key: "label", head: "Strategy", of: (s) => s.label, cell: (s) => [swatch(s), ` ${s.label}`] },
-      { key: "seeds", head: "Seeds", of: (s) => s.summary.n_seeds - s.summary.n_failed, cell: (s) => [count(s.summary.n_seeds - s.summary.n_failed), ...(s.summary.n_failed ? [small(`${s.summary.n_failed} failed`)] : []), small(`${steps(s.steps.at(-1))} steps`)] },
+      { key: "seeds", head: "Seeds", of: (s) => s.summary.n_seeds - s.summary.n_failed, cell: (s) => [count(s.summary.n_seeds - s.summary.n_failed), ...(s.summary.n_failed ? [small(`${s.summary.n_failed} failed`)] : []), ...(s.cut ? [small(`${s.cut} cut short`)] : []), small(`${s.unfinished ? `${steps(s.steps.at(-1))} of ${steps(s.planned)}` : steps(s.steps.at(-1))} steps`)] },
       { key: "mean", head: "Final return", best: true, of: (s) => s.summary.mean, cell: (s) => [known(s.summary.error) ? `${fixed(s.summary.mean)} ± ${fixed(s.summary.error)}` : fixed(s.summary.mean), small(interval(s.summary.mean_interval))] },
       { key: "iqm", head: "IQM", best: true, of: (s) => s.summary.iqm, cell: (s) => [fixed(s.summary.iqm), small(interval(s.summary.iqm_interval))] },
       { key: "area", head: "Mean over training", best: true, of: (s) => s.summary.area, cell: (s) => [fixed(s.summary.area), small(known(s.summary.area_error) ? `± ${fixed(s.summary.area_error)}` : "no error")] },
@@ -278,10 +278,11 @@
       element(k ? "td" : "th", k ? (c.best && list.length > 1 && c.of(s) === best[c.key] ? { class: "best" } : {}) : { scope: "row" }, ...c.cell(s)))));
     $("statistics-table").replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body)));
     const top = rows.length && [...list].filter((s) => known(s.summary.mean)).sort((a, b) => b.summary.mean - a.summary.mean);
-    $("statistics-lead").textContent = verdict(top || []);
+    const cut = list.filter((s) => !s.ranked).map((s) => `${s.label} (after ${count(s.steps.at(-1))} of ${count(s.planned)} steps)`);
+    $("statistics-lead").textContent = verdict(top || []) + (cut.length ? ` Cut short, and not ranked: ${cut.join(", ")}.` : "");
   }
   function verdict(top) { // one sentence, and no more than the intervals allow
-    if (top.length === 0) return "No strategy has a finite result here.";
+    if (top.length === 0) return "No strategy got to its end with a finite result.";
     if (top.length === 1) return `${top[0].label} ends at ${fixed(top[0].summary.mean)}.`;
     const p = pair(top[0], top[1]);
     const gap = p && known(p[1]) ? (p[1] > 0 ? "the 95 % interval of the difference excludes 0" : "the 95 % interval of the difference includes 0: not settled") : "too few seeds for an interval";
@@ -619,8 +620,9 @@
   }
 
   function begin() {
-    const strategies = new Set(data.studies.flatMap((t) => t.strategies.map((s) => s.teacher)));
-    $("overview").textContent = `${plural(data.studies.length, "setting")}, ${plural(strategies.size, "strategy", "strategies")}, ${plural(data.runs, "run")}.`;
+    const strategies = new Set(everyStrategy().map(([, s]) => s.label)), ended = new Set(everyStrategy().filter(([, s]) => !s.unfinished).map(([, s]) => s.label));
+    const unfinished = strategies.size - ended.size, runsCut = data.cut ? ` (${data.cut} cut short)` : "";
+    $("overview").textContent = `${plural(data.studies.length, "setting")}, ${plural(ended.size, "strategy", "strategies")}${unfinished ? ` and ${unfinished} unfinished` : ""}, ${plural(data.runs, "run")}${runsCut}.`;
     $("made-by").textContent = `Made by procurl ${data.procurl} from stored results. Nothing on this page is fetched or sent. Charts: Chart.js ${Chart.version}, MIT licence.`;
     const cut = everyStrategy().some(([, s]) => s.ret && s.ret.length < s.seeds.length) ? `single curves of at most ${plural(data.limits.seeds, "seed")}, ` : "";
     $("downloads-lead").textContent = `What this page holds, of all settings: rounded numbers (contexts to 1/${data.limits.grid} of the space), at most ${data.limits.evaluations} evaluations of a curve, ${cut}at most ${data.limits.points} tasks per strategy and moment. Statistics are of all seeds. The run folders have everything.`;
