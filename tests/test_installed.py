@@ -14,7 +14,7 @@ from procurl.bench.grid.own import named_on
 from procurl.bench.grid.suites import SUITES, Row, Suite
 from procurl.errors import ConfigError
 from procurl.runs.chosen import chosen_setting, chosen_teacher
-from procurl.runs.provenance import class_notes
+from procurl.runs.class_origin import class_notes
 from procurl.runs.store.result import Result
 
 THINGS = """

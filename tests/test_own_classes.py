@@ -26,7 +26,7 @@ from procurl.bench.watch.own import own_view
 from procurl.check.fields import kind_of
 from procurl.errors import ConfigError
 from procurl.runs.chosen import chosen_setting, chosen_teacher
-from procurl.runs.provenance import class_notes
+from procurl.runs.class_origin import class_notes
 from procurl.runs.store import classes
 
 SOURCE = """

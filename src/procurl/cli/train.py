@@ -116,7 +116,7 @@ def planned(args: argparse.Namespace, setting: ChosenSetting, teacher: ChosenTea
 
 def require_unchanged(folder: Path, env: Any, teacher: Any) -> None:
     """A run or sweep in this folder that is to go on was begun with the same classes."""
-    from procurl.runs.provenance import class_notes
+    from procurl.runs.class_origin import class_notes
     from procurl.runs.store.checkpoint import SWEEP, checkpoints, load_checkpoint
     from procurl.runs.store.classes import require_same
     from procurl.runs.sweep.folder import read_notes

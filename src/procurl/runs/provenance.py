@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import inspect
 import json
 import platform
 import re
 import subprocess
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from procurl import __version__, installed
+from procurl import __version__
 from procurl.config import PPO, SAC, Config
 from procurl.devices import cpu_facts
 from procurl.errors import ConfigError
-from procurl.runs.store.classes import PARTS, Note, Notes, changed, how_to_name
+from procurl.runs.class_origin import class_notes
+from procurl.runs.store.classes import PARTS, Notes, changed, how_to_name
 from procurl.types import Env, HostEnv, TaskSpace, Teacher
 
 if TYPE_CHECKING:
@@ -199,20 +198,6 @@ def _config(fields: dict[str, Any]) -> Config:
     return Config(**{**fields, "ppo": student(PPO, fields["ppo"]), "sac": sac and student(SAC, sac)})
 
 
-def class_notes(env: Any, teacher: Any = None) -> Notes:
-    """Where the classes came from, unless they are procurl's own: file, digest of its content, package and version."""
-    from procurl.teachers.base import OnPool, Redrawn
-
-    inner = teacher.teacher if isinstance(teacher, Redrawn | OnPool) else teacher
-    setting = None if teacher is None else teacher.space.name
-    parts = {"env": (type(env), setting), **({} if teacher is None else {"teacher": (type(inner), None)})}
-    return {
-        part: _class_note(cls, setting)
-        for part, (cls, setting) in parts.items()
-        if cls.__module__.split(".")[0] != "procurl"
-    }
-
-
 def env_changes(env: Any, description: dict[str, Any], notes: Notes) -> list[str]:
     """In words: in what an environment is not that of a run."""
     from procurl.runs.store.checkpoint import differing
@@ -222,20 +207,6 @@ def env_changes(env: Any, description: dict[str, Any], notes: Notes) -> list[str
         for name, there, here in differing(description["env"], _fields(env))
     ]
     return [*changed(notes, class_notes(env)), *fields]
-
-
-def _class_note(cls: type, setting: str | None) -> Note:
-    note = {"class": cls.__name__}
-    with suppress(OSError, TypeError):  # written at a prompt, or in C: there is no file
-        source = Path(inspect.getsourcefile(cls) or "")
-        note |= {"file": source.name, "sha256": hashlib.sha256(source.read_bytes()).hexdigest()}
-    package = cls.__module__.split(".")[0]
-    for point in (*installed.points("teacher"), *installed.points("setting")):
-        if point.module.split(".")[0] == package and point.dist:
-            note |= {"package": point.dist.name, "version": point.dist.version}
-            if point.name == setting or point.value == f"{cls.__module__}:{cls.__qualname__}":
-                note["name"] = point.name
-    return note
 
 
 @cache

@@ -119,7 +119,8 @@ def digest(group: Group, seeds: tuple[int, ...], steps: int, own: Own = NONE) ->
 @cache
 def _description(group: Group, own: Own) -> dict[str, Any]:
     """All that determines the group's runs, except seeds and steps; with the source of classes that are not ours."""
-    from procurl.runs.provenance import class_notes, describe
+    from procurl.runs.class_origin import class_notes
+    from procurl.runs.provenance import describe
     from procurl.runs.store.classes import as_provenance
 
     env, teacher, config = built(group, own)

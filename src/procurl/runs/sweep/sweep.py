@@ -19,8 +19,9 @@ import numpy as np
 from procurl.check import contracts, numbers
 from procurl.config import Config
 from procurl.errors import ConfigError
+from procurl.runs.class_origin import class_notes
 from procurl.runs.log import Log, Progress
-from procurl.runs.provenance import class_notes, describe
+from procurl.runs.provenance import describe
 from procurl.runs.store import disk
 from procurl.runs.store.checkpoint import Resume, open_run
 from procurl.runs.store.classes import Notes, as_provenance
