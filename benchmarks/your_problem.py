@@ -1,0 +1,99 @@
+"""Does it help on problems that are not the paper's? The scripts of examples/your_problem, with nothing set by hand.
+
+    python benchmarks/your_problem.py --seeds 5 --runs runs/your-problem --out benchmarks/results/your-problem.md
+
+Each script runs with the teacher "auto", with the target alone and with uniform tasks, on the same seeds. For "auto" the
+table also says whether there was a curriculum: the chance that its tasks are uniform draws, the effective share of tasks,
+and the distance to the targets relative to that of uniform tasks (1: no nearer). Runs that are there already are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+FOLDER = Path(__file__).parent.parent / "examples" / "your_problem"
+STEPS = {
+    "acrobot_dqn": 40_000, "cartpole_ppo": 60_000, "doorkey_ppo": 80_000, "mountain_car_sac": 15_000,
+    "numpy_loop": 300_000, "pendulum_sac": 9_000,
+}  # fmt: skip
+TEACHERS = ("auto", "target", "iid")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", nargs="+", default=sorted(STEPS), choices=sorted(STEPS))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--runs", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    jobs = [(p, t, s) for s in range(args.seeds) for p in args.only for t in TEACHERS]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        list(pool.map(lambda job: play(args.runs, *job), jobs))
+    from measure import machine_line
+
+    from procurl.bench.report.tables import text_table
+
+    head = [
+        "problem",
+        "return: auto",
+        "target alone",
+        "uniform",
+        "auto - uniform",
+        "chance of uniform",
+        "share",
+        "distance",
+    ]
+    text = text_table(head, [row(args.runs, problem, args.seeds) for problem in args.only])
+    text = f"{text}\n\n{args.seeds} seeds. {machine_line('stable-baselines3', 'gymnasium')}\n"
+    print(text)
+    if args.out:
+        args.out.write_text(f"# Problems that are not the paper's\n\n{text}")
+
+
+def play(runs: Path, problem: str, teacher: str, seed: int) -> None:
+    out = runs / problem / f"{teacher}-{seed}"
+    if (out / "manifest.json").exists():
+        return
+    command = [sys.executable, str(FOLDER / f"{problem}.py"), teacher, str(seed), str(STEPS[problem]), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    told = [line for line in done.stderr.splitlines() if "curriculum" in line or "Error" in line]
+    print(problem, teacher, seed, "done" if done.returncode == 0 else "failed", *told[-2:], flush=True)
+
+
+def row(runs: Path, problem: str, seeds: int) -> list[str]:
+    import procurl
+    from procurl.bench.stats import bootstrap_difference, mean_and_error, with_error
+    from procurl.runs.taught import Meter
+
+    results = {t: [procurl.load_result(runs / problem / f"{t}-{s}") for s in range(seeds)] for t in TEACHERS}
+    final = {t: np.array([r.ret[0, -1] for r in each]) for t, each in results.items()}
+    meter = Meter(space_of(problem))
+    tasks = [(r.trace["task_context"][0], r.trace["task_row"][0]) for r in results["auto"]]
+    chance = max(meter.chance_of_uniform(*task) for task in tasks)  # of the least convincing seed
+    share = np.mean([np.nanmean(r.trace["effective_share"]) for r in results["auto"]])
+    near, far = (np.mean([np.nanmean(r.trace["box_distance"]) for r in results[t]]) for t in ("auto", "iid"))
+    low, high = bootstrap_difference(final["auto"], final["iid"])
+    means = [with_error(*mean_and_error(final[t])) for t in TEACHERS]
+    return [problem, *means, f"[{low:+.3g}, {high:+.3g}]", f"{chance:.1g}", f"{share:.2f}", f"{near / far:.2f}"]
+
+
+def space_of(problem: str):  # type: ignore[no-untyped-def]
+    """The task space of a script."""
+    spec = importlib.util.spec_from_file_location(problem, FOLDER / f"{problem}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.space
+
+
+if __name__ == "__main__":
+    main()
