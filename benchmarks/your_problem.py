@@ -2,15 +2,14 @@
 
     python benchmarks/your_problem.py --seeds 5 --runs runs/your-problem --out benchmarks/results/your-problem.md
 
-Each script runs with the teacher "auto", with the target alone and with uniform tasks, on the same seeds. For "auto" the
-table also says whether there was a curriculum: the chance that its tasks are uniform draws, the effective share of tasks,
-and the distance to the targets relative to that of uniform tasks (1: no nearer). Runs that are there already are kept.
+Each script runs with the teacher "auto", with the target alone and with uniform tasks, on the same seeds. For "auto"
+the table also says whether there was a curriculum: the chance that its tasks are uniform draws, the effective share of
+tasks, and the distance to the targets relative to that of uniform tasks (1: no nearer). Runs that are there are kept.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import subprocess
 import sys
@@ -18,6 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+
+from procurl.types import TaskSpace
 
 FOLDER = Path(__file__).parent.parent / "examples" / "your_problem"
 STEPS = {
@@ -86,13 +87,18 @@ def row(runs: Path, problem: str, seeds: int) -> list[str]:
     return [problem, *means, f"[{low:+.3g}, {high:+.3g}]", f"{chance:.1g}", f"{share:.2f}", f"{near / far:.2f}"]
 
 
-def space_of(problem: str):  # type: ignore[no-untyped-def]
+def space_of(problem: str) -> TaskSpace:
     """The task space of a script."""
-    spec = importlib.util.spec_from_file_location(problem, FOLDER / f"{problem}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.space
+    sys.path.insert(0, str(FOLDER))
+    import acrobot_dqn
+    import cartpole_ppo
+    import doorkey_ppo
+    import mountain_car_sac
+    import numpy_loop
+    import pendulum_sac
+
+    scripts = (acrobot_dqn, cartpole_ppo, doorkey_ppo, mountain_car_sac, numpy_loop, pendulum_sac)
+    return next(script.space for script in scripts if script.__name__ == problem)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,9 @@ def make_env():
 
 def main(teacher="auto", seed=0, steps=60_000, out="runs/cartpole"):
     env = make_vec_env(make_env, n_envs=8)
-    curriculum = procurl.Curriculum(procurl.make_teacher(teacher, space), int(seed), every=2048, n_envs=8)
-    callback = CurriculumCallback(curriculum, env, probe=make_env(), evaluate_every=int(steps) // 6, out=out)
+    callback = CurriculumCallback(
+        space, env, teacher=teacher, seed=int(seed), probe=make_env(), evaluate_every=int(steps) // 6, out=out
+    )
     PPO("MlpPolicy", env, n_steps=256, seed=int(seed), device="cpu").learn(int(steps), callback=callback)
 
 

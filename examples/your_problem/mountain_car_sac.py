@@ -23,8 +23,9 @@ def make_env():
 
 def main(teacher="auto", seed=0, steps=30_000, out="runs/mountain-car"):
     env = make_vec_env(make_env, n_envs=4)
-    curriculum = procurl.Curriculum(procurl.make_teacher(teacher, space), int(seed), every=2000, n_envs=4)
-    callback = CurriculumCallback(curriculum, env, probe=make_env(), evaluate_every=int(steps) // 5, out=out)
+    callback = CurriculumCallback(
+        space, env, teacher=teacher, seed=int(seed), probe=make_env(), evaluate_every=int(steps) // 5, out=out
+    )
     model = SAC("MlpPolicy", env, train_freq=8, gradient_steps=8, seed=int(seed), device="cpu")
     model.learn(int(steps), callback=callback)
 

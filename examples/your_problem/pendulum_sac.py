@@ -24,8 +24,9 @@ def make_env():
 
 def main(teacher="auto", seed=0, steps=20_000, out="runs/pendulum"):
     env = make_vec_env(make_env, n_envs=3, vec_env_cls=SubprocVecEnv, vec_env_kwargs={"start_method": "spawn"})
-    curriculum = procurl.Curriculum(procurl.make_teacher(teacher, space), int(seed), every=1200, n_envs=3)
-    callback = CurriculumCallback(curriculum, env, probe=make_env(), evaluate_every=int(steps) // 5, out=out)
+    callback = CurriculumCallback(
+        space, env, teacher=teacher, seed=int(seed), probe=make_env(), evaluate_every=int(steps) // 5, out=out
+    )
     SAC("MlpPolicy", env, gradient_steps=3, seed=int(seed), device="cpu").learn(int(steps), callback=callback)
     env.close()
 

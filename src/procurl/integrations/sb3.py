@@ -53,9 +53,10 @@ class CurriculumCallback(BaseCallback):
     curricula with a period shorter than a rollout, as soon as the curriculum is due.
 
     Args:
-        curriculum: with as many `n_envs` as `env` has. Or a task space, for a curriculum with the teacher "auto",
-            updated every 2000 steps.
+        curriculum: with as many `n_envs` as `env` has; or a task space, for one that is updated every 2000 steps.
         env: the vector environment that the model trains in; its members are `TaskEnv`s, or take tasks as those do.
+        teacher: with a task space, the strategy's name (`procurl.make_teacher`).
+        seed: with a task space, the curriculum's.
         probe: one more environment of the same kind, for the first observations of tasks: at those, the model's critic
             (PPO, A2C) or its Q-function at the policy's action (SAC, TD3, DDPG, DQN) is the value of a task.
         value: where values come from, for teachers that ask for them. By default from the critic or from a regression
@@ -75,6 +76,8 @@ class CurriculumCallback(BaseCallback):
         curriculum: Curriculum | TaskSpace,
         env: VecEnv,
         *,
+        teacher: str = "auto",
+        seed: int = 0,
         probe: Any = None,
         value: Value | Literal["critic", "returns"] | None = None,
         evaluate_every: int | None = None,
@@ -92,7 +95,9 @@ class CurriculumCallback(BaseCallback):
                 "these environments take no tasks: wrap each in procurl.integrations.gymnasium.TaskEnv (below Monitor)"
             )
         if isinstance(curriculum, TaskSpace):
-            curriculum = Curriculum(make_teacher("auto", curriculum), every=EVERY, n_envs=env.num_envs)
+            curriculum = Curriculum(make_teacher(teacher, curriculum), seed, every=EVERY, n_envs=env.num_envs)
+        elif (teacher, seed) != ("auto", 0):
+            raise ConfigError("teacher and seed are for a task space: this curriculum has its own")
         self.curriculum, self.env, self.probe = curriculum, env, probe
         self.value: Any = self._source(value) if curriculum.asks_for_values else None
         self.save_path, self.save_every = save_path, save_every
