@@ -22,7 +22,7 @@ from procurl.types import TaskSpace
 
 FOLDER = Path(__file__).parent.parent / "examples" / "your_problem"
 STEPS = {
-    "acrobot_dqn": 40_000, "cartpole_ppo": 60_000, "doorkey_ppo": 80_000, "mountain_car_sac": 15_000,
+    "acrobot_dqn": 40_000, "cartpole_ppo": 60_000, "doorkey_ppo": 150_000, "mountain_car_sac": 15_000,
     "numpy_loop": 300_000, "pendulum_sac": 9_000,
 }  # fmt: skip
 TEACHERS = ("auto", "target", "iid")

@@ -106,7 +106,9 @@ def test_seeds_become_one_study(space, whole, tmp_path, command):
     done = command("report", str(whole), str(tmp_path / "one"), "-o", str(tmp_path / "report.html"))
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "report.html").read_text()
-    assert "ProCuRL-Path" in page
+    assert (
+        "ProCuRL-Path" in page and "of the pool (effective share, mean over training); distance to the targets" in page
+    )
     assert command("plot", str(whole), str(tmp_path / "one"), "--out", str(tmp_path / "pictures")).returncode == 0
     assert list((tmp_path / "pictures").glob("*.png"))
 

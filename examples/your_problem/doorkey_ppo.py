@@ -6,7 +6,7 @@ import gymnasium
 from minigrid.wrappers import ImgObsWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
-from torch import nn
+from torch.nn import Conv2d, Flatten, GroupNorm, ReLU, Sequential
 
 import procurl
 from procurl.integrations.gymnasium import TaskEnv
@@ -20,22 +20,20 @@ def set_size(env, context):
 
 
 def make_env():
-    return TaskEnv(ImgObsWrapper(gymnasium.make("MiniGrid-DoorKey-8x8-v0")), space, set_size)
+    return TaskEnv(ImgObsWrapper(gymnasium.make("MiniGrid-DoorKey-8x8-v0", max_steps=250)), space, set_size)
 
 
-class SmallPictures(nn.Sequential):  # Stable-Baselines3's own wants 36 x 36 pixels
+class SmallPictures(Sequential):  # Stable-Baselines3's own wants 36 x 36 pixels
     def __init__(self, pictures):
-        super().__init__(nn.Conv2d(3, 16, 2), nn.ReLU(), nn.Conv2d(16, 32, 2), nn.ReLU(), nn.Flatten())
+        super().__init__(GroupNorm(1, 3), Conv2d(3, 16, 2), ReLU(), Conv2d(16, 32, 2), ReLU(), Flatten())
         self.features_dim = 800
 
 
-def main(teacher="auto", seed=0, steps=80_000, out="runs/doorkey"):
+def main(teacher="auto", seed=0, steps=150_000, out="runs/doorkey"):
     env = make_vec_env(make_env, n_envs=8)
-    watch = CurriculumCallback(
-        space, env, teacher=teacher, seed=int(seed), probe=make_env(), evaluate_every=8000, out=out
-    )
-    pictures = {"features_extractor_class": SmallPictures, "normalize_images": False}
-    PPO("CnnPolicy", env, 1e-3, 256, 256, 4, policy_kwargs=pictures, seed=int(seed)).learn(int(steps), watch)
+    callback = CurriculumCallback(space, env, teacher=teacher, seed=int(seed), probe=make_env(), out=out)
+    kind = {"policy_kwargs": {"features_extractor_class": SmallPictures}, "ent_coef": 0.01, "seed": int(seed)}
+    PPO("CnnPolicy", env, 1e-3, 256, 256, 4, **kind).learn(int(steps), callback)
 
 
 if __name__ == "__main__":

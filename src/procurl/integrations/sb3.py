@@ -43,6 +43,7 @@ from procurl.integrations.sb3_state import load_model, model_state
 from procurl.integrations.sb3_values import CriticValue
 
 Floats = NDArray[np.float64]
+EVALUATED_EVERY = 10_000  # environment steps, for a run folder
 EVERY = 2000  # environment steps between two updates of a curriculum of which only the tasks are given
 
 
@@ -64,7 +65,7 @@ class CurriculumCallback(BaseCallback):
             "critic" or "returns" asks for one of them; or a function of a `Task`, or a `procurl.ReturnRegressor`.
         evaluate_every: environment steps between two evaluations: the model plays held-out target tasks in `probe`,
             with its deterministic policy. Their mean return and success are logged as `target/return` and
-            `target/success`.
+            `target/success`. By default every 10,000 steps where there are a probe and a folder, and at the end.
         n_evaluated: how many of the tasks of `space.held_out` it plays.
         out: a run folder for the curriculum, see `procurl.Curriculum`; its result is written whenever `learn` ends.
         save_path: file to save the run to, see `save`.
@@ -102,6 +103,8 @@ class CurriculumCallback(BaseCallback):
         self.value: Any = self._source(value) if curriculum.asks_for_values else None
         self.save_path, self.save_every = save_path, save_every
         self._evaluation = None
+        if evaluate_every is None and probe is not None and out is not None:
+            evaluate_every = EVALUATED_EVERY
         if evaluate_every is not None:
             self._evaluation = Evaluation(curriculum, probe, whole("evaluate_every", evaluate_every, 1), n_evaluated)
         if out is not None:

@@ -108,7 +108,7 @@ class IdleWatch:
                 why = "the student's values are alike on all tasks: does it see the context (TaskEnv(observe=True))?"
             elif not values["learnable_tasks"] > 0:
                 why = "no task has a value well within the range: all are hopeless or solved in the student's eyes."
-            elif not values["learnable_targets"] > 0:
+            elif values["learnable_targets"] == 0:  # NaN: it asked for none
                 why = "no target can be learnt yet, and until then its choice is uniform. procurl-path guides earlier."
             else:
                 why = "its temperature is too high for these values: leave beta out, or give a larger one."

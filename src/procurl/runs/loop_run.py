@@ -107,7 +107,7 @@ class LoopLog(Log):
             "saves": self.saves, "saving_seconds": round(self.saving_seconds, 3), "resumed_at_steps": [],
         }  # fmt: skip
         return Result(
-            config={**self.description, "steps": max(self.steps_done, 1)},
+            config={**self.description, "steps": max(self.steps_at[-1], 1)},
             provenance={"status": self.status, **provenance.software_and_hardware(), "engine": self.engine},
             timing=timing,
             seeds=np.array(self.seeds),

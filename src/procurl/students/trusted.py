@@ -28,7 +28,7 @@ COMPARED = 64  # of the latest episodes
 ENOUGH = 16  # below that, the critic is asked
 CLEARLY = 0.9  # the other one takes over if its error is at most so much of the present one's
 SOURCES = ("critic", "returns")
-REGRESSION: dict[str, Any] = {"every": 100, "hidden": (64, 64), "epochs": 60}  # small: it is fitted again and again
+REGRESSION: dict[str, Any] = {"every": 50, "hidden": (64, 64), "epochs": 60}  # small: it is fitted again and again
 
 
 class Skill(NamedTuple):

@@ -138,6 +138,7 @@ def _study(study: Study, budget: _Budget, provenance: dict[str, int]) -> dict[st
                 "profile": _rounded(performance_profile(final, thresholds), 3) if len(final) else None,
                 "speed": strategy.speed,
                 "teacher_share": _rounded(strategy.teacher_share, 4),
+                "taught": strategy.taught,
                 "curriculum": _curriculum(study, strategy, edges, budget),
                 "tasks": _tasks(strategy, targets, decimals),
                 "config": _plain(strategy.config),

@@ -15,6 +15,9 @@ import numpy as np
 
 from procurl.runs.store.result import Result, steps_per_iteration
 
+TRACED = ("task_context", "target_distance", "effective_share", "box_distance", "steps")
+EVEN = 0.9  # effective share above which tasks were as good as uniform
+
 
 @dataclass(frozen=True, eq=False)
 class Strategy:
@@ -41,6 +44,7 @@ class Strategy:
     contexts: np.ndarray | None = None  # f32[n, d]  of tasks that were chosen
     iterations: np.ndarray | None = None  # i64[n]  when
     distance: np.ndarray | None = None  # f64[I, d]  of the chosen tasks to the nearest target, mean over seeds
+    taught: str | None = None  # whether there was a curriculum at all, in a sentence
     iteration_steps: int = 0  # environment steps per iteration
     speed: float | None = None  # environment steps per second, the median of the runs
     teacher_share: float | None = None  # of an iteration's time, the median of the runs that timed it
@@ -129,7 +133,7 @@ def digested(name: str, result: Result) -> Run:
         task_ret=result.task_ret[:, -1].astype(float),
         task_success=result.task_success[:, -1].astype(float),
         held_out=result.held_out["context"],
-        trace={k: result.trace[k] for k in ("task_context", "target_distance") if k in result.trace},
+        trace={k: result.trace[k] for k in TRACED if k in result.trace},
         failures={f.seed: str(f) for f in result.failures},
     )
 
@@ -180,13 +184,39 @@ def strategy_of(label: str, runs: list[Run], compared_at: int | None = None) -> 
         contexts=contexts,
         iterations=iterations,
         distance=distance,
-        iteration_steps=steps_per_iteration(config),
+        taught=words_about([run.trace for run in runs]),
+        iteration_steps=_iteration_steps(runs),
         speed=float(np.median(speeds)) if speeds else None,
         teacher_share=float(np.median(shares)) if shares else None,
         provenance=list({json.dumps(run.provenance, sort_keys=True): run.provenance for run in runs}.values()),
         dates=sorted({str(run.timing["began"])[:10] for run in runs if "began" in run.timing}),
         notes=[*notes, *_shortfalls(rows, complete, cut)],
     )
+
+
+def words_about(traces: list[dict[str, np.ndarray]]) -> str | None:
+    """Whether there was a curriculum; None where that was not recorded."""
+    known = [t for t in traces if np.isfinite(t.get("effective_share", np.nan)).any()]
+    if not known:
+        return None
+    share = float(np.mean([np.nanmean(t["effective_share"]) for t in known]))
+    if share >= EVEN:
+        return f"no curriculum: as good as uniform tasks (effective share {share:.2f})"
+    tenth = max(min(t["box_distance"].shape[1] for t in known) // 10, 1)
+    first, last = (
+        np.mean([np.nanmean(t["box_distance"][:, part]) for t in known])
+        for part in (slice(None, tenth), slice(-tenth, None))
+    )
+    return (
+        f"as many tasks as {share:.0%} of the pool (effective share, mean over training); distance to the targets "
+        f"{first:.2f} of the box at first, {last:.2f} in the end"
+    )
+
+
+def _iteration_steps(runs: list[Run]) -> int:
+    """Environment steps of an iteration; of an update, where a loop of somebody's own has counted them itself."""
+    counted = [run.trace["steps"][:, -1] / run.trace["steps"].shape[1] for run in runs if "steps" in run.trace]
+    return round(float(np.mean(np.concatenate(counted)))) if counted else steps_per_iteration(runs[0].config)
 
 
 def _aligned(rows: list[tuple[int, Run, int]], steps: np.ndarray, which: str) -> np.ndarray:

@@ -347,6 +347,7 @@
     $("taught-lead").textContent = !some ? "The tasks that were chosen are not in these files."
       : isFamilies() ? `The share of each ${study().space?.labels ? "task" : "of MiniG's families"} among the tasks that each strategy chose; the target is ${study().families.names.filter((_, k) => study().families.targets[k]).join(", ") || "not in these files"}.`
       : `The tasks that each strategy chose in the course of training, beside the target. At most ${data.limits.points} per strategy and moment are drawn, a fair sample.`;
+    $("taught-words").replaceChildren(...shown().filter((s) => s.taught).map((s) => element("li", {}, `${s.label}: ${s.taught}`)));
     if (!some) return;
     $("frame").max = frames() - 1;
     $("frame").value = state.frame = Math.min(state.frame, frames() - 1);
