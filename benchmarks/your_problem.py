@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -64,6 +65,7 @@ def play(runs: Path, problem: str, teacher: str, seed: int) -> None:
     out = runs / problem / f"{teacher}-{seed}"
     if (out / "manifest.json").exists():
         return
+    shutil.rmtree(out, ignore_errors=True)  # cut off: its model is lost, so it begins anew
     command = [sys.executable, str(FOLDER / f"{problem}.py"), teacher, str(seed), str(STEPS[problem]), str(out)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     told = [line for line in done.stderr.splitlines() if "curriculum" in line or "Error" in line]

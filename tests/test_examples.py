@@ -1,10 +1,12 @@
 """The examples run, and stay short."""
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import procurl
@@ -44,3 +46,42 @@ def test_a_new_teacher():
 def test_a_new_environment():
     said = run("import new_environment; new_environment.main(steps=10_240)")
     assert "procurl-target: return on the target" in said and "iid: return" in said
+
+
+# --- problems that are not the paper's ---
+
+PROBLEMS = sorted(path.stem for path in (EXAMPLES / "your_problem").glob("*.py"))
+SHORT = {"numpy_loop": 200_000, "cartpole_ppo": 12_000}  # steps, enough to see that there is a curriculum
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_problem_takes_forty_lines_and_no_hyper_parameter(name):
+    text = (EXAMPLES / "your_problem" / f"{name}.py").read_text()
+    assert len(text.splitlines()) <= 40
+    assert not [word for word in ("value_range", "beta", "units", "v_lb", "length_scale") if word in text]
+
+
+def taught(name, steps, out):
+    """The run of a script, and the chance that its tasks were uniform draws."""
+    from procurl.runs.taught import Meter
+
+    where = str(EXAMPLES / "your_problem")
+    run(f"import sys; sys.path.insert(0, {where!r}); import {name}; {name}.main(steps={steps}, out={str(out)!r})")
+    sys.path.insert(0, where)
+    try:
+        space = importlib.import_module(name).space
+    finally:
+        sys.path.remove(where)
+    result = procurl.load_result(out)
+    tasks = result.trace["task_context"][0], result.trace["task_row"][0]
+    return result, Meter(space).chance_of_uniform(*tasks)
+
+
+@pytest.mark.parametrize("name", [p if p in SHORT else pytest.param(p, marks=pytest.mark.slow) for p in PROBLEMS])
+def test_nothing_is_said_but_context_and_target_and_there_is_a_curriculum(name, tmp_path):
+    pytest.importorskip("stable_baselines3")
+    steps = SHORT.get(name) or {"pendulum_sac": 9_000, "mountain_car_sac": 15_000}.get(name, 60_000)
+    result, chance = taught(name, steps, tmp_path / "run")
+    assert result.status == "finished" and np.isfinite(result.ret).all()
+    assert chance < 0.001
+    assert np.nanmean(result.trace["effective_share"]) <= 0.8

@@ -13,6 +13,7 @@ import torch
 from probe import member
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
 import procurl
@@ -459,3 +460,74 @@ def test_the_page_runs_as_printed(tmp_path, monkeypatch):
             snippet = snippet.replace(printed, shorter)
         exec(snippet, names)
     assert names["model"].num_timesteps == 1024 and names["curriculum"].updates == 2
+
+
+# --- run folders and evaluation ---
+
+
+def test_a_run_in_its_folder_with_evaluations(space, tmp_path):
+    env = make_env(space, 2)
+    callback = CurriculumCallback(
+        space, env, probe=member(space), teacher="iid", seed=3, evaluate_every=64, n_evaluated=2, out=tmp_path / "run"
+    )
+    model = ppo(env)
+    model.learn(200, callback=callback)
+    logged = callback.logger.name_to_value
+    result = procurl.load_result(tmp_path / "run")
+    assert result.status == "finished" and result.seeds.tolist() == [3]
+    assert result.provenance["engine"] == "Stable-Baselines3's PPO"
+    assert result.steps.tolist()[:3] == [64, 128, 192] and result.steps[-1] == model.num_timesteps
+    expected = np.asarray(space.held_out.context)[:2].sum(axis=1)
+    np.testing.assert_allclose(result.task_ret[0], np.tile(expected, (len(result.steps), 1)), rtol=1e-5)
+    assert logged["target/return"] == pytest.approx(expected.mean())
+    model.learn(64, callback=callback, reset_num_timesteps=False)
+    assert procurl.load_result(tmp_path / "run").steps[-1] == model.num_timesteps
+
+
+def test_what_is_taught_is_in_the_models_own_log(space):
+    env = make_env(space, 2)
+    callback = CurriculumCallback(curriculum_for(space, n_envs=2, every=32), env, probe=member(space))
+    seen = {}
+
+    class Kept(KVWriter):
+        def write(self, key_values, key_excluded, step=0):
+            seen.update(key_values)
+
+        def close(self):
+            pass
+
+    model = ppo(env)
+    model.set_logger(Logger(None, [Kept()]))
+    model.learn(64, callback=callback)
+    for name in ("effective_share", "target_distance", "value_mean", "value_high", "value_learnable_targets"):
+        assert f"curriculum/{name}" in seen
+
+
+def test_a_new_model_does_not_go_on_with_another_ones_curriculum(space, tmp_path):
+    def begun():
+        env = make_env(space, 2)
+        curriculum = procurl.Curriculum(procurl.IID(space), every=32, n_envs=2)
+        return env, CurriculumCallback(curriculum, env, out=tmp_path / "run", save_path=tmp_path / "model.safetensors")
+
+    env, callback = begun()
+    model = ppo(env)
+    model.learn(96, callback=callback)
+    callback.save(tmp_path / "model.safetensors", model)
+    callback.curriculum.close()
+    env, callback = begun()
+    fresh = ppo(env)
+    with pytest.raises(CheckpointError, match=r"holds a curriculum of 3 updates, and this model is new: load what"):
+        fresh.learn(96, callback=callback)
+    callback.load(tmp_path / "model.safetensors", fresh)
+    fresh.learn(96, callback=callback, reset_num_timesteps=False)
+    assert procurl.load_result(tmp_path / "run").trace["started"].shape[1] == 6
+
+
+def test_evaluation_needs_an_environment_of_its_own(space):
+    with pytest.raises(ConfigError, match="evaluate_every: the model plays in an environment of its own: give probe="):
+        CurriculumCallback(space, make_env(space, 2), evaluate_every=10)
+
+
+def test_a_curriculum_has_its_own_teacher(space):
+    with pytest.raises(ConfigError, match="teacher and seed are for a task space"):
+        CurriculumCallback(curriculum_for(space, n_envs=2), make_env(space, 2), teacher="iid")

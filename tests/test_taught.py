@@ -219,3 +219,22 @@ def test_a_run_records_what_was_taught(tmp_path, caplog):
         assert trace[name].shape == shape and np.isfinite(trace[name]).any(), name
     assert (trace["value_range_low"] <= trace["value_range_high"]).all()
     assert jax.tree.all(jax.tree.map(lambda a, b: np.array_equal(a, b, equal_nan=True), trace, result.trace))
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_a_curriculum_can_be_drawn(dim, tmp_path):
+    pytest.importorskip("matplotlib")
+    space = procurl.task_space([0.0] * dim, [1.0] * dim, target=[0.9] * dim, pool_size=30, n_targets=2, n_held_out=1)
+    figure = procurl.plot_curriculum(procurl.Curriculum(procurl.IID(space), every=10), n=20)
+    [axes] = figure.axes
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "proposed now" in words and axes.get_title() == "after 0 updates"
+    figure.savefig(tmp_path / "picture.png")
+
+
+def test_labels_are_drawn_as_bars(tmp_path):
+    pytest.importorskip("matplotlib")
+    space = procurl.categorical_space(["5x5", "6x6", "8x8"], target="8x8")
+    [axes] = procurl.plot_curriculum(procurl.Curriculum(procurl.IID(space), every=10), n=20).axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["5x5", "6x6", "8x8"]
+    assert sum(bar.get_height() for bar in axes.patches) == pytest.approx(1)

@@ -41,6 +41,7 @@ _HOME = {
     "load_result": "procurl.runs.store.result",
     "load_policy": "procurl.runs.store.result",
     "Curriculum": "procurl.runs.curriculum",
+    "plot_curriculum": "procurl.bench.report.figures.preview",
     "task_space": "procurl.envs.task_space",
     "categorical_space": "procurl.envs.categorical",
     "ReturnRegressor": "procurl.students.regressor",
@@ -60,6 +61,7 @@ _HOME = {
 __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:
+    from procurl.bench.report.figures.preview import plot_curriculum
     from procurl.check.contracts import check_env, check_space, check_teacher
     from procurl.config import PPO, SAC, Config
     from procurl.devices import use_cores

@@ -28,6 +28,9 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--engine", choices=["jax", "sb3"], default="jax", help="whose PPO learns: ours, or Stable-Baselines3's"
     )
+    command.add_argument(
+        "--strict", action="store_true", help="a curriculum that does nothing for 20 iterations is an error"
+    )
     add_training_options(command)
     command.set_defaults(run=run)
 
@@ -66,8 +69,8 @@ def run(args: argparse.Namespace) -> int:
     plan = planned(args, setting, teacher)
     steps, title = plan["steps"], f"{setting.name}, {teacher.name}"
     if args.engine == "sb3":
-        if args.fresh or args.workers is not None:
-            raise ConfigError("--fresh and --workers: not with --engine sb3")
+        if args.fresh or args.strict or args.workers is not None:
+            raise ConfigError("--fresh, --strict and --workers: not with --engine sb3")
         if not setting.is_ours:
             raise ConfigError(
                 f"--engine sb3: {setting.name} is not a setting of procurl's; expected one of "
@@ -77,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
     return train_with_progress(
         title, args, procurl.train, **plan, resume="never" if args.fresh else "auto",
         time_teacher=not args.quiet and steps >= TEACHER_TIMED_FROM, workers=args.workers,
+        strict=args.strict,
     )  # fmt: skip
 
 

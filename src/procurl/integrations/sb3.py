@@ -253,6 +253,12 @@ class CurriculumCallback(BaseCallback):
                 "the model trains in another environment than the one that CurriculumCallback got: give it "
                 "model.get_env()"
             )
+        if self.curriculum.is_resumed and not self._steps_done:
+            raise CheckpointError(
+                f"the folder holds a curriculum of {self.curriculum.updates} updates, and this model is new: load what "
+                f"was saved with it, callback.load(path, model) (CurriculumCallback(..., save_path=...) saves), or "
+                f"choose another folder"
+            )
         if 0 != self.num_timesteps != self._steps_done:
             raise CheckpointError(
                 f"the model has played {self.num_timesteps} steps, its curriculum {self._steps_done}: a model goes on "

@@ -245,6 +245,11 @@ class Curriculum:
             self._run.log.engine = program
 
     @property
+    def is_resumed(self) -> bool:
+        """Whether it goes on from the checkpoint of a folder."""
+        return self._run is not None and self._run.resumed
+
+    @property
     def has_folder(self) -> bool:
         return self._run is not None
 

@@ -142,7 +142,7 @@ class LoopRun:
         self._open = ExitStack()
         folder = self._open.enter_context(open_run(out, {**description, "steps": ENDLESS}, "auto", save_share))
         assert isinstance(folder, RunFolder)
-        self.folder = folder
+        self.folder, self.resumed = folder, folder.found is not None
         if folder.found:
             folder.restore(self, self.log)  # type: ignore[arg-type]
             self.log.status = "running"

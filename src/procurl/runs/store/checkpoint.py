@@ -63,7 +63,8 @@ class Checkpoint(NamedTuple):
 
     @property
     def is_evaluated(self) -> bool:
-        return bool(self.log[1]["evaluated_at"][-1] == self.log[0]["iterations"])
+        at = self.log[1]["evaluated_at"]
+        return bool(len(at) and at[-1] == self.log[0]["iterations"])
 
 
 class RunFolder:
@@ -327,7 +328,7 @@ def _read(path: Path) -> Checkpoint:
         if counters["iterations"] != int(path.name):
             raise ValueError(f"it is of iteration {counters['iterations']!r}")
         steps_per_iteration(config), int(config["steps"])
-        int(data["log.npz"]["evaluated_at"][-1])
+        [int(iteration) for iteration in data["log.npz"]["evaluated_at"]]
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise RunFolderError(f"{path / 'run.json'} holds something else: {error!r}") from error
     log = counters, data["log.npz"]
