@@ -518,6 +518,9 @@ def test_a_new_model_does_not_go_on_with_another_ones_curriculum(space, tmp_path
     fresh = ppo(env)
     with pytest.raises(CheckpointError, match=r"holds a curriculum of 3 updates, and this model is new: load what"):
         fresh.learn(96, callback=callback)
+    callback.curriculum.close()
+    env, callback = begun()
+    fresh = ppo(env)
     callback.load(tmp_path / "model.safetensors", fresh)
     fresh.learn(96, callback=callback, reset_num_timesteps=False)
     assert procurl.load_result(tmp_path / "run").trace["started"].shape[1] == 6

@@ -47,5 +47,5 @@ def _bars(axes: Any, labels: tuple[str, ...], proposed: np.ndarray, targets: np.
     share = np.bincount(proposed.astype(int), minlength=len(labels)) / len(proposed)
     wanted = np.isin(np.arange(len(labels)), targets.astype(int))
     axes.bar(labels, share, color=["tab:red" if w else "tab:blue" for w in wanted], alpha=0.7)
-    axes.bar([], [], color="tab:red", alpha=0.7, label="a target")
+    axes.bar(labels[:1], [0.0], color="tab:red", alpha=0.7, label="a target")
     axes.set_ylabel("share of the proposals")
