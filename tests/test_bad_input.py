@@ -184,7 +184,7 @@ REFUSED = [
     ("train maze-1t --teacher gradient --set threshold=nan", "threshold = nan: expected a number"),
     ("train maze-1t --teacher iid --workers 2", "workers = 2: Maze is played in JAX, without worker processes"),
     ("train maze-1t --teacher iid --workers 0", "workers = 0: expected at least 1"),
-    ("train maze-1t --teacher iid --engine sb3 --fresh", "--fresh and --workers: not with --engine sb3"),
+    ("train maze-1t --teacher iid --engine sb3 --fresh", "--fresh, --strict and --workers: not with --engine sb3"),
     ("train maze-1t --teacher iid --log print", "unknown log 'print'. .*Valid: tensorboard, wandb"),
     ("train maze-1t --teacher iid --out afile", "cannot use afile as a run folder: File exists"),
     ("train maze-1t --teacher iid --out afile/run", "cannot use afile/run as a run folder: Not a directory"),

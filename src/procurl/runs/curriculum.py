@@ -25,12 +25,13 @@ import numpy as np
 from jax import Array
 
 from procurl.check.contracts import require_teacher
-from procurl.check.numbers import LARGEST, measured, path, whole
+from procurl.check.numbers import path, whole
 from procurl.envs.host_tasks import HostTask
 from procurl.errors import CheckpointError, ConfigError, NonFiniteError
 from procurl.loop import begin_keys, evaluation_key, iteration_keys
 from procurl.programs import jit
 from procurl.runs.idle import IdleWatch
+from procurl.runs.period import Period
 from procurl.runs.provenance import describe_teacher
 from procurl.runs.questions import Value, answer, asked_tasks, observe_answered
 from procurl.runs.store.state import load_state, note, read_notes, save_state
@@ -89,11 +90,8 @@ class Curriculum:
         self._key = jax.random.key(seed)
         k_teacher, _, k_pick = begin_keys(self._key)
         self._state = _init(self._ranged, k_teacher)
-        first = self._proposed(k_pick, n_envs)
-        self._fill(first, np.zeros(n_envs, np.float32), np.zeros(n_envs, np.int32))
-        self._handed[:] = False
-        self._holders: dict[int, HostTask | Task] = {}  # row -> the object that the caller holds for it
-        self._row = 0  # the next one to hand out
+        first = self._proposed(k_pick, n_envs), np.zeros(n_envs, np.float32), np.zeros(n_envs, np.int32)
+        self._period = Period(first, self._queue(), self._n_open, {}, n_first=n_envs)
         self._run: LoopRun | None = None
         if out is not None:
             self.write_to(out)
@@ -101,26 +99,18 @@ class Curriculum:
     @property
     def due(self) -> bool:
         """Whether it is time to call `observe`."""
-        done = self._episodes.steps.sum() if self.unit == "steps" else self._episodes.finished.sum()
+        done = self.episodes.steps.sum() if self.unit == "steps" else self.episodes.finished.sum()
         return bool(done >= self.every)
 
     def next(self) -> HostTask:
         """The next task to play."""
-        if self._row >= len(self._handed):
+        if self._period.is_used_up:
             raise ConfigError(
                 f"{self._n_queue} tasks were handed out since the last update, as many as can be played until the next "
                 f"one: call observe(), and check that episodes are recorded. To look at more tasks without playing "
                 f"them: curriculum.preview({self._n_queue + 1})"
             )
-        row = self._row
-        self._handed[row] = True
-        self._row += 1
-        if self._row == self.n_envs and not self.updates:
-            self._row = self._n_open  # the first tasks stand before the queue
-        e = self._episodes.task
-        task = HostTask(e.context[row].copy(), int(e.seed[row]), int(e.row[row]))
-        self._holders[row] = task
-        return task
+        return self._period.hand_out()
 
     def record(
         self,
@@ -144,42 +134,26 @@ class Curriculum:
             abs_advantage: mean absolute advantage; |advantage| if not given.
             finished: False for an episode that goes on beyond the next update.
         """
-        row = self._find(task)
-        e = self._episodes
-        earlier = int(self._earlier[row])
-        try:
-            length = whole("length", _plain(length), max(earlier, 1), 2**31 - 1)
-        except ConfigError as error:
-            raise ConfigError(f"length = {length!r}: expected the number of steps of the whole episode") from error
-        ret = self._finite("ret", ret, row)
-        if advantage is None:
-            if getattr(self.teacher, "reads_advantages", False):
-                raise ConfigError(
-                    f"{type(self.teacher).__name__} scores tasks by advantages: record(..., advantage=...)"
-                )
-            advantage = 0.0
-        advantage = self._finite("advantage", advantage, row)
-        absolute = abs(advantage) if abs_advantage is None else self._finite("abs_advantage", abs_advantage, row)
-        e.ret[row], e.length[row], e.steps[row] = ret, length, length - earlier
-        e.success[row], e.started[row], e.finished[row] = success, earlier == 0, finished
-        e.gae[row], e.abs_gae[row] = advantage, absolute
+        row = self._period.find(task)
+        if advantage is None and getattr(self.teacher, "reads_advantages", False):
+            raise ConfigError(f"{type(self.teacher).__name__} scores tasks by advantages: record(..., advantage=...)")
+        self._period.record(row, ret, length, success, finished, 0.0 if advantage is None else advantage, abs_advantage)
 
     def withdraw(self, task: HostTask | Task) -> None:
         """Give up a task that was handed out: it will not be played to its end."""
-        self._handed[self._find(task)] = False
+        self._period.handed[self._period.find(task)] = False
 
     def replay(self, task: HostTask | Task) -> None:
         """Start a task over that is being played: what its first attempt brought so far is forgotten.
 
         For agents whose environments cannot be saved in the middle of an episode.
         """
-        row = self._find(task)
-        self._earlier[row] = self._episodes.length[row] = self._episodes.ret[row] = 0
+        self._period.start_over(self._period.find(task))
 
     @property
     def asks_for_values(self) -> bool:
         """Whether this teacher needs `observe(value=...)`."""
-        return bool(asked_tasks.eval_shape(self._ranged, self._state, self._key, _device(self._episodes)))
+        return bool(asked_tasks.eval_shape(self._ranged, self._state, self._key, _device(self.episodes)))
 
     def observe(self, value: Value | None = None) -> None:
         """Let the teacher watch, and start the next period.
@@ -189,7 +163,7 @@ class Curriculum:
                 and returns n numbers in units of return. Teachers that ask for none do without.
         """
         *_, k_watch = iteration_keys(self._key, self.updates)
-        watching = self._ranged, self._state, k_watch, _device(self._episodes)
+        watching = self._ranged, self._state, k_watch, _device(self.episodes)
         asked = asked_tasks(*watching)
         if value is not None and not callable(value):
             raise ConfigError(f"value = {value!r}: expected a function of tasks, or a procurl.ReturnRegressor")
@@ -204,13 +178,12 @@ class Curriculum:
                 f"given: on the host it must ask for all of them at once"
             )
         self.updates += 1
-        e = self._episodes
-        running = np.flatnonzero(self._handed & ~e.finished)[-self._n_open :]
-        self._holders = {k: self._holders[row] for k, row in enumerate(running) if row in self._holders}
-        self._fill(jax.tree.map(lambda x: x[running], e.task), e.ret[running], e.length[running])
-        self._sum_up(list(zip(on_host, answers, strict=False)), e.ret[e.finished])
+        played = self.episodes
+        running, holders = self._period.running()
+        self._period = Period(running, self._queue(), self._n_open, holders)
+        self._sum_up(list(zip(on_host, answers, strict=False)), played.ret[np.asarray(played.finished)])
         if self._run is not None:
-            self._run.log.updated(e, self.summary)
+            self._run.log.updated(played, self.summary)
             self._run.keep()
 
     def write_to(self, out: str | os.PathLike[str]) -> None:
@@ -270,9 +243,9 @@ class Curriculum:
     def __exit__(self, kind: Any, *error: Any) -> None:
         self.close("finished" if kind is None else "interrupted")
 
-    def _sum_up(self, answers: list[Any], returns: np.ndarray) -> None:
+    def _sum_up(self, answers: list[Any], returns: Any) -> None:
         """What the teacher was told and what it proposes now, in a few numbers; and whether that is a curriculum."""
-        proposed = jax.tree.map(lambda x: x[self._n_open :][:MOST_SUMMED_UP], self._episodes.task)
+        proposed = jax.tree.map(lambda x: x[:MOST_SUMMED_UP], self._period.queue)
         if len(proposed.seed) < ENOUGH:
             proposed = self.preview(ENOUGH)
         meter, value_range = self._watch.meter, self.value_range
@@ -306,28 +279,10 @@ class Curriculum:
             return weights / weights.sum()
         return self._watch.meter.weights(*self.preview(LOOKED_AT)[::2])
 
-    def _fill(self, running: Any, ret: np.ndarray, length: np.ndarray) -> None:
-        """The episodes of a new period: those that run, then a queue of proposals in order."""
-        k = len(ret)
+    def _queue(self) -> Any:
+        """Proposals for the next period."""
         k_pick, *_ = iteration_keys(self._key, self.updates)
-        queue = self._proposed(k_pick, self._n_queue)
-
-        def rows(x: np.ndarray, y: np.ndarray) -> Any:
-            gap = np.zeros((self._n_open - k, *y.shape[1:]), y.dtype)
-            return np.concatenate([x, gap, y])
-
-        n = self._n_open + self._n_queue
-        blank: Any = np.zeros
-        zeros = np.zeros(self._n_queue)
-        self._earlier = rows(length, zeros.astype(np.int32))
-        self._episodes: Any = Episodes(  # of NumPy arrays
-            task=Task(*(rows(a, b) for a, b in zip(running, queue, strict=True))),
-            ret=rows(ret, zeros.astype(np.float32)), length=self._earlier.copy(), steps=blank(n, np.int32),
-            success=blank(n, bool), gae=blank(n, np.float32), abs_gae=blank(n, np.float32),
-            started=blank(n, bool), finished=blank(n, bool),
-        )  # fmt: skip
-        self._handed = np.arange(n) < k
-        self._row = self._n_open
+        return self._proposed(k_pick, self._n_queue)
 
     def _proposed(self, key: Array, n: int) -> Any:
         tasks = _host(_propose(self._ranged, self._state, key, n))
@@ -338,60 +293,30 @@ class Curriculum:
             )
         return tasks
 
-    def _find(self, task: HostTask | Task) -> int:
-        """Its row. The same task may be played twice at once, so the object itself counts first, its content second."""
-        if not isinstance(task, HostTask | Task) or getattr(task.seed, "ndim", 0) != 0:
-            raise ConfigError(f"task = {task!r}: expected one task that next() handed out")
-        e = self._episodes
-        is_open = self._handed & ~e.finished
-        for k, holder in self._holders.items():
-            if holder is task and is_open[k]:
-                return k
-        context, seed, row = np.asarray(task.context, np.float32), task.seed, int(task.row)
-        same = is_open & (e.task.seed == seed) & (e.task.row == row) & (e.task.context == context).all(axis=1)
-        candidates = sorted(np.flatnonzero(same).tolist(), key=lambda k: k in self._holders)
-        if not candidates:
-            raise ConfigError(
-                f"record: context {context.tolist()}, seed {seed}, row {row} is no task that next() handed out and "
-                f"that is still being played"
-            )
-        self._holders[candidates[0]] = task
-        return int(candidates[0])
-
-    def _finite(self, name: str, value: Any, row: int) -> float:
-        """Refuse NaN and infinity here, while their cause (an agent that has diverged) is in sight."""
-        number = _plain(value)
-        if isinstance(number, float) and not abs(number) <= LARGEST:  # NaN fails every comparison
-            task = self._episodes.task
-            raise NonFiniteError(
-                f"{name} = {number} of an episode with context {task.context[row].tolist()} and seed "
-                f"{int(task.seed[row])}: expected a finite number. Nothing was recorded; an agent or environment that "
-                f"has diverged gives such numbers."
-            )
-        return measured(name, number)
-
     # --- saving ---
 
     @property
     def episodes(self) -> Episodes:
         """The episodes of this period so far, as NumPy arrays: those that were running, then the queue in order."""
-        return self._episodes
+        return self._period.episodes  # type: ignore[no-any-return]
 
     def state_dict(self) -> dict[str, Any]:
         """All that determines what comes next, as a tree of arrays."""
+        period = self._period
         return {
-            "teacher": self._state, "episodes": self._episodes, "earlier": self._earlier, "handed": self._handed,
-            "counters": np.array([self.updates, self._row], np.int32),
+            "teacher": self._state, "episodes": period.episodes, "earlier": period.earlier, "handed": period.handed,
+            "counters": np.array([self.updates, period.row], np.int32),
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of `state_dict`, in a curriculum that was made in the same way."""
         self._state = jax.tree.map(jnp.asarray, state["teacher"])
-        self._episodes, self._earlier, self._handed = jax.tree.map(
+        period = self._period
+        period.episodes, period.earlier, period.handed = jax.tree.map(
             lambda x: np.array(x), (state["episodes"], state["earlier"], state["handed"])
         )
-        self.updates, self._row = (int(x) for x in state["counters"])
-        self._holders = {}
+        self.updates, period.row = (int(x) for x in state["counters"])
+        period.n_first, period.holders = (0 if self.updates else self.n_envs), {}
         if self._run is not None and self._run.log.iterations > self.updates:
             self._run.log.rewind(self.updates)
 
@@ -423,11 +348,6 @@ _init = jit(lambda teacher, key: teacher.init(key))
 _ends = jit(lambda seen: seen.ends)
 _log_weights = jit(lambda teacher, state: teacher.log_weights(state))
 _propose = jit(lambda teacher, state, key, n: teacher.propose(state, key, n), static_argnums=3)
-
-
-def _plain(value: Any) -> Any:
-    """An array of one number, JAX's or NumPy's, as that number; anything else as it is."""
-    return value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
 
 
 def _host(task: Task) -> Any:
