@@ -135,7 +135,7 @@ class LoopLog(Log):
 class LoopRun:
     """A run folder that a curriculum owns: opened with it, written while it goes on."""
 
-    def __init__(self, curriculum: Curriculum, out: str | Path, save_share: float = 0.02) -> None:
+    def __init__(self, curriculum: Curriculum, out: str | Path, save_share: float = 0.005) -> None:
         description = describe(curriculum)
         self.log = LoopLog(curriculum.teacher, curriculum.seed, curriculum.every, description)
         self._curriculum = weakref.ref(curriculum)
