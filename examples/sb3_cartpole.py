@@ -23,7 +23,7 @@ def set_pole(env, context):
 
 
 space = procurl.task_space(
-    [0.1], [LONG], ["pole length"], target=lambda rng, n: rng.uniform(0.8 * LONG, LONG, (n, 1)), value_range=(0, 100)
+    [0.1], [LONG], ["pole length"], target=lambda rng, n: rng.uniform(0.8 * LONG, LONG, (n, 1))
 )  # fmt: skip
 
 

@@ -113,6 +113,16 @@ def test_seeds_become_one_study(space, whole, tmp_path, command):
     assert list((tmp_path / "pictures").glob("*.png"))
 
 
+def test_a_report_does_without_success(space, tmp_path, command):
+    with curriculum_in(space, tmp_path / "run") as curriculum:
+        play(curriculum, 2, evaluate=False)
+        curriculum.evaluated(350, [0.5, 1.0])
+    assert np.isnan(procurl.load_result(tmp_path / "run").success).all()
+    done = command("report", str(tmp_path / "run"), "-o", str(tmp_path / "report.html"))
+    assert done.returncode == 0, done.stderr
+    assert '"success":null' in (tmp_path / "report.html").read_text()
+
+
 def test_a_run_that_was_never_evaluated_has_no_return(space, tmp_path):
     with curriculum_in(space, tmp_path / "run") as curriculum:
         play(curriculum, 2, evaluate=False)

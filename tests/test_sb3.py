@@ -453,13 +453,13 @@ def test_the_page_runs_as_printed(tmp_path, monkeypatch):
     names = {}
     for snippet in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         for printed, shorter in {
-            "learn(10_000": "learn(512",
-            "every=2048": "every=512",
+            "learn(10_000": "learn(2048",
             "n_steps=256": "n_steps=64",
+            'out="runs/poles"': 'out="runs/poles", n_evaluated=2',
         }.items():
             snippet = snippet.replace(printed, shorter)
         exec(snippet, names)
-    assert names["model"].num_timesteps == 1024 and names["curriculum"].updates == 2
+    assert names["model"].num_timesteps == 4096 and procurl.load_result("runs/poles").trace["started"].shape == (1, 2)
 
 
 # --- run folders and evaluation ---

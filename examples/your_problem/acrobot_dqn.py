@@ -1,4 +1,4 @@
-"""DQN on Acrobot with a lower arm of any length and mass, for the sake of a long and heavy one."""
+"""DQN on Acrobot with an upper arm of any length and a lower one of any mass, for the sake of a long, heavy pair."""
 
 import sys
 

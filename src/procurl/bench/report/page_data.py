@@ -221,9 +221,11 @@ def _thin(x: np.ndarray) -> np.ndarray:
 
 
 def _final_success(strategy: Strategy) -> float | None:
+    """None also where nobody said which episodes succeeded: a loop of one's own may know returns alone."""
     if strategy.success is None or not strategy.complete.any():
         return None
-    return round(float(strategy.success[strategy.complete, -1].mean()), 4)
+    success: float | None = _rounded(strategy.success[strategy.complete, -1].mean(), 4)
+    return success
 
 
 def _pairs(strategies: list[Strategy], decimals: int) -> list[list[Any]]:
