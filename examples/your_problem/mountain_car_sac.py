@@ -10,15 +10,15 @@ import procurl
 from procurl.integrations.gymnasium import TaskEnv
 from procurl.integrations.sb3 import CurriculumCallback
 
-space = procurl.task_space([0.001], [0.006], ["power"], target=[0.001])
+space = procurl.task_space([1.0], [6.0], ["power x 1000"], target=[1.0])
 
 
 def set_power(env, context):
-    env.unwrapped.power = float(context[0])
+    env.unwrapped.power = float(context[0]) / 1000
 
 
 def make_env():
-    return TaskEnv(gymnasium.make("MountainCarContinuous-v0"), space, set_power, observe=True)
+    return TaskEnv(gymnasium.make("MountainCarContinuous-v0", max_episode_steps=300), space, set_power, observe=True)
 
 
 def main(teacher="auto", seed=0, steps=30_000, out="runs/mountain-car"):

@@ -11,11 +11,11 @@ import procurl
 from procurl.integrations.gymnasium import TaskEnv
 from procurl.integrations.sb3 import CurriculumCallback
 
-space = procurl.task_space([2.0, 0.2], [12.0, 1.6], ["gravity", "mass"], target=[12.0, 1.6])
+space = procurl.task_space([0.2, 0.2], [1.2, 1.6], ["gravity / 10", "mass"], target=[1.2, 1.6])
 
 
 def set_physics(env, context):
-    env.unwrapped.g, env.unwrapped.m = map(float, context)
+    env.unwrapped.g, env.unwrapped.m = 10 * float(context[0]), float(context[1])
 
 
 def make_env():
