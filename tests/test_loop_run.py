@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import procurl
-from procurl.errors import ConfigError, NonFiniteError, RunFolderError
+from procurl.errors import CheckpointError, ConfigError, NonFiniteError, RunFolderError
 from procurl.runs.store.join import joined
 
 EVERY = 25
@@ -96,6 +96,30 @@ def test_an_earlier_state_takes_back_what_came_after_it(space, tmp_path):
     curriculum.close()
     result = procurl.load_result(tmp_path / "run")
     assert result.steps.tolist() == [350] and result.trace["steps"].tolist() == [[175.0, 350.0]]
+
+
+def test_a_state_beyond_the_record_is_refused(space, tmp_path):
+    ahead = curriculum_in(space, None)
+    play(ahead, 2, evaluate=False)
+    with curriculum_in(space, tmp_path / "run") as curriculum:
+        play(curriculum, 1)
+        with pytest.raises(
+            CheckpointError, match="has had 2 updates, and its folder knows of 1: what happened in between"
+        ):
+            curriculum.load_state_dict(ahead.state_dict())
+
+
+def test_a_saved_curriculum_is_never_ahead_of_its_folder(space, whole, tmp_path):
+    curriculum = curriculum_in(space, tmp_path / "run")
+    play(curriculum, 3)
+    curriculum.save(tmp_path / "curriculum.safetensors")
+    curriculum._run._open.close()  # as if the process had been killed
+    curriculum._run = None
+    again = curriculum_in(space, tmp_path / "run")
+    again.load(tmp_path / "curriculum.safetensors")
+    play(again, 3)
+    again.close()
+    np.testing.assert_array_equal(procurl.load_result(tmp_path / "run").ret, procurl.load_result(whole).ret)
 
 
 def test_seeds_become_one_study(space, whole, tmp_path, command):

@@ -1,4 +1,4 @@
-"""DQN on Acrobot with an upper arm of any length and a lower one of any mass, for the sake of a long, heavy pair."""
+"""A2C on CartPole with poles and pushes of any size, for the sake of a long pole and weak pushes."""
 
 import sys
 

@@ -294,6 +294,7 @@ class CurriculumCallback(BaseCallback):
         if self._segments:
             raise ConfigError("a rollout is being played: save between two rollouts, or with save_path=...")
         self._saved_at = self._steps_done
+        self.curriculum.checkpoint()
         notes = {"run": json.dumps(self._description(model)), "steps": str(model.num_timesteps)}
         return save_state(path, {**self._own_state(), "model": model_state(model)}, **notes)
 

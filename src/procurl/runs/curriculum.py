@@ -226,6 +226,11 @@ class Curriculum:
     def has_folder(self) -> bool:
         return self._run is not None
 
+    def checkpoint(self) -> None:
+        """Have the folder, if there is one, go on from this moment."""
+        if self._run is not None:
+            self._run.save()
+
     def write(self, status: str = "finished") -> None:
         """Write the result so far to the folder, which is then complete; the curriculum may go on all the same."""
         if self._run is not None:
@@ -317,11 +322,12 @@ class Curriculum:
         )
         self.updates, period.row = (int(x) for x in state["counters"])
         period.n_first, period.holders = (0 if self.updates else self.n_envs), {}
-        if self._run is not None and self._run.log.iterations > self.updates:
+        if self._run is not None:
             self._run.log.rewind(self.updates)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write it to one file, as a whole or not at all."""
+        """Write it to one file, as a whole or not at all. A folder gets a checkpoint: its record must not be behind."""
+        self.checkpoint()
         return save_state(path, self.state_dict(), curriculum=json.dumps(self.description()))
 
     def load(self, path: str | os.PathLike[str]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from procurl.errors import ConfigError, NonFiniteError
+from procurl.errors import CheckpointError, ConfigError, NonFiniteError
 from procurl.runs import provenance
 from procurl.runs.evaluation import Scores
 from procurl.runs.log import Log
@@ -74,6 +74,11 @@ class LoopLog(Log):
 
     def rewind(self, updates: int) -> None:
         """Forget what came after so many updates: the loop goes on from an earlier state."""
+        if updates > self.iterations:
+            raise CheckpointError(
+                f"this curriculum has had {updates} updates, and its folder knows of {self.iterations}: what happened "
+                f"in between is not there. Use another folder"
+            )
         kept = sum(at <= updates for at, _ in self._evaluations)
         self._traces, self._evaluations, self.steps_at = (
             self._traces[:updates], self._evaluations[:kept], self.steps_at[:kept],
@@ -164,13 +169,16 @@ class LoopRun:
         """Save if it is time to."""
         self.folder.keep(self, self._curriculum(), self.log)  # type: ignore[arg-type]
 
+    def save(self) -> None:
+        """A checkpoint of this very moment."""
+        self.folder.save(self, self._curriculum(), self.log)  # type: ignore[arg-type]
+
     def write(self, status: str) -> None:
         """The result so far, in place of an earlier one."""
         from procurl.runs.store import result
 
         self.log.status = status
-        if self.log.iterations != self.folder._saved_iterations:
-            self.keep()
+        self.save()
         result.remove_result(self.folder.path)
         self.folder.finish([self.log.result({})])
         self.log.status = "running"

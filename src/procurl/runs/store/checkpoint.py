@@ -106,9 +106,12 @@ class RunFolder:
         """Save if it is time to (saving may take a share of the time, no more), or if the run ends here."""
         self._tell_failures(log)
         due = time.perf_counter() - self._saved_at >= self._last_cost * (1 / self.save_share - 1)
-        if log.status == "failed" or log.iterations == self._saved_iterations:
-            return
         if due or log.status != "running":
+            self.save(engine, carry, log)
+
+    def save(self, engine: AnyEngine, carry: Any, log: Log | Logs) -> None:
+        """A checkpoint of this moment, unless there is one already, or nothing worth one."""
+        if log.status != "failed" and log.iterations != self._saved_iterations:
             began = time.perf_counter()
             try:
                 self._save(engine.saved(carry), log)
@@ -116,7 +119,7 @@ class RunFolder:
                 warnings.warn(
                     f"could not save a checkpoint to {self.path}: {error.strerror or error}. The run goes on, and "
                     f"will try again: make room.",
-                    stacklevel=3,
+                    stacklevel=4,
                 )
             self._saved_at = time.perf_counter()
             self._last_cost = self._saved_at - began
