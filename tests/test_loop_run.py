@@ -137,6 +137,16 @@ def test_seeds_become_one_study(space, whole, tmp_path, command):
     assert list((tmp_path / "pictures").glob("*.png"))
 
 
+def test_pictures_tell_spaces_without_a_name_apart(space, whole, tmp_path, command):
+    other = procurl.task_space([0.0, 0.0], [1.0, 10.0], ["a", "b"], target=[0.5, 5.0], pool_size=60, n_held_out=4)
+    for seed in (0, 1):
+        with curriculum_in(other, tmp_path / f"other-{seed}", seed=seed) as curriculum:
+            play(curriculum, 2)
+    done = command("plot", str(whole), *(str(tmp_path / f"other-{s}") for s in (0, 1)), "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    assert {p.name for p in (tmp_path / "out").glob("*-curves.png")} == {"custom-curves.png", "custom-2-curves.png"}
+
+
 def test_a_report_does_without_success(space, tmp_path, command):
     with curriculum_in(space, tmp_path / "run") as curriculum:
         play(curriculum, 2, evaluate=False)

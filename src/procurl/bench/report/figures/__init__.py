@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -27,6 +28,7 @@ from procurl.bench.report.kinds import kinds_of
 from procurl.bench.report.style import COLOURS, FAMILY_COLOURS, NAMES, colour_of, labels
 from procurl.check.text import in_one_line
 from procurl.envs.bipedal.track import MASTERED
+from procurl.runs.store.join import joined
 from procurl.runs.store.result import Result
 
 __all__ = [
@@ -70,11 +72,26 @@ def save_published(results: list[Result], out: Path) -> list[Path]:
 
 
 def _by_setting(results: list[Result]) -> dict[str, list[Result]]:
+    """Spaces without a name are told apart by their tasks: custom, custom-2, ..."""
     found: dict[str, list[Result]] = defaultdict(list)
-    for result in results:
+    custom: dict[str, str] = {}
+    for result in _with_all_seeds(results):
         plain = dataclasses.replace(result, config=_without_formulas(result.config))
-        found[plain.config["setting"] or "custom"].append(plain)
+        tasks = plain.config["space"].get("sha256", "")
+        if not plain.config["setting"] and tasks not in custom:
+            custom[tasks] = f"custom-{len(custom) + 1}" if custom else "custom"
+        found[plain.config["setting"] or custom[tasks]].append(plain)
     return found
+
+
+def _with_all_seeds(results: list[Result]) -> list[Result]:
+    """A loop of somebody's own has a folder for each seed: those of one strategy are one run in a picture."""
+    groups: dict[str, list[Result]] = {}
+    for k, result in enumerate(results):
+        is_loop = "loop" in result.config["config"]
+        shared = {name: value for name, value in result.config.items() if name != "seeds"}
+        groups.setdefault(json.dumps(shared, sort_keys=True) if is_loop else str(k), []).append(result)
+    return [joined(group) if len(group) > 1 else group[0] for group in groups.values()]
 
 
 def _without_formulas(data: Any) -> Any:
