@@ -47,7 +47,9 @@ class IdleWatch:
             value_range: given or learnt so far.
         """
         self._returns.extend(float(r) for r in np.asarray(returns).reshape(-1) if np.isfinite(r))
-        self._proposed.append((proposed.context[:SAMPLE], proposed.row[:SAMPLE]))
+        there = np.flatnonzero(np.isfinite(proposed.context[:, 0]))  # a record is filled up with NaN
+        some = there[np.linspace(0, len(there) - 1, min(SAMPLE, len(there))).astype(int)]  # of all seeds
+        self._proposed.append((proposed.context[some], proposed.row[some]))
         self._values.append(values)
         if self.teacher.space.value_range is not None:
             self._compare_returns(value_range)

@@ -163,7 +163,7 @@ class Log:
 
     @cached_property
     def _meter(self) -> Meter:
-        return Meter(self.teacher.space)
+        return Meter(self.teacher.space) if self._watch is None else self._watch.meter
 
     def _stop(self, s: int, found: Failure) -> None:
         """Nothing counts that a failed seed does from here on. The run has failed when no seed is left."""
