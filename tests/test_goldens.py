@@ -33,7 +33,7 @@ STATES = [FIRST, GOLDEN / "state-1"]  # each with a curriculum and a state, of f
 
 def curriculum():
     """The one that was saved, before anything was done with it."""
-    space = procurl.task_space([0.0], [1.0], target=[1.0], value_range=(0.0, 1.0), pool_size=8)
+    space = procurl.task_space([0.0], [1.0], target=[1.0], units="raw", value_range=(0.0, 1.0), pool_size=8)
     return procurl.Curriculum(procurl.make_teacher("procurl-target", space, beta=130.0), every=3, unit="episodes")
 
 
