@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.vec_env import unwrap_vec_normalize
 
 from procurl.check.numbers import whole
 from procurl.envs.host_tasks import KEYS
 from procurl.errors import ConfigError
+from procurl.integrations.sb3_values import normaliser_of
 from procurl.runs.curriculum import Curriculum
 
 
@@ -51,7 +51,7 @@ class Evaluation:
         return {name: number for name, number in numbers.items() if np.isfinite(number)}
 
     def _episode(self, model: BaseAlgorithm, task: dict[str, Any]) -> tuple[float, float | None]:
-        normaliser = None if model.env is None else unwrap_vec_normalize(model.env)
+        normaliser = normaliser_of(model)
         obs, info = self.probe.reset(options=task)
         ret, over = 0.0, False
         while not over:

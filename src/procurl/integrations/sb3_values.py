@@ -44,13 +44,13 @@ class CriticValue:
         n = len(tasks.seed)
         blocks = [self._values(_rows(obs, slice(k, k + BLOCK))) for k in range(0, n, BLOCK)]
         values = np.concatenate(blocks)
-        scale = _normaliser(self.model)
+        scale = normaliser_of(self.model)
         if scale is not None and scale.norm_reward:  # back to units of return
             values = values * np.sqrt(scale.ret_rms.var + scale.epsilon)
         return values.astype(np.float32)
 
     def _values(self, obs: Any) -> NDArray[Any]:
-        normaliser = _normaliser(self.model)
+        normaliser = normaliser_of(self.model)
         seen = obs if normaliser is None else normaliser.normalize_obs(obs)
         policy: Any = self.model.policy
         was_training = policy.training
@@ -83,7 +83,7 @@ class CriticValue:
         return first_observations(self.probe, tasks)
 
 
-def _normaliser(model: BaseAlgorithm) -> VecNormalize | None:
+def normaliser_of(model: BaseAlgorithm) -> VecNormalize | None:
     return None if model.env is None else unwrap_vec_normalize(model.env)
 
 
