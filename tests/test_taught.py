@@ -9,8 +9,9 @@ import worlds
 
 import procurl
 from procurl.errors import IdleError
-from procurl.runs.idle import PATIENCE
+from procurl.runs.idle import PATIENCE, IdleWatch
 from procurl.runs.taught import Meter
+from procurl.types import Task
 
 
 def box(**changed):
@@ -172,6 +173,19 @@ def test_everything_solved_is_no_reason_to_complain(caplog):
     played(procurl.ProCuRLPath(space), ret=lambda c: 1.0)
     played(procurl.ProCuRLUnif(space), lambda t: np.ones(len(t.seed)), lambda c: 1.0)
     assert warnings_of(caplog) == []
+
+
+@pytest.mark.parametrize("learnable", [{}, {"learnable_tasks": 0.5}, {"learnable_targets": float("nan")}])
+def test_numbers_that_a_teacher_did_not_ask_for_are_not_missed(caplog, learnable):
+    """The engine leaves out what no seed has: ProCuRL-Unif asks for no targets."""
+    space = box(value_range=(0.0, 1.0))
+    watch = IdleWatch(procurl.ProCuRLUnif(space, beta=0.0))
+    values = {"mean": 0.5, "spread": 0.2, "low": 0.0, "high": 0.0, **learnable}
+    for k in range(PATIENCE):
+        rows = np.random.default_rng(k).integers(0, 400, 200)
+        watch.saw(Task(drawn(space, rows), rows, rows), values, [0.5], (0.0, 1.0))
+    [told] = warnings_of(caplog)
+    assert "its temperature is too high for these values: leave beta out, or give a larger one." in told
 
 
 # --- looking ahead ---

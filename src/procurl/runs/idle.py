@@ -108,9 +108,9 @@ class IdleWatch:
         if "mean" in values:
             if values["spread"] < 0.01 * width:
                 why = "the student's values are alike on all tasks: does it see the context (TaskEnv(observe=True))?"
-            elif not values["learnable_tasks"] > 0:
+            elif values.get("learnable_tasks") == 0:  # not there, or NaN: it asked for none
                 why = "no task has a value well within the range: all are hopeless or solved in the student's eyes."
-            elif values["learnable_targets"] == 0:  # NaN: it asked for none
+            elif values.get("learnable_targets") == 0:
                 why = "no target can be learnt yet, and until then its choice is uniform. procurl-path guides earlier."
             else:
                 why = "its temperature is too high for these values: leave beta out, or give a larger one."
