@@ -66,7 +66,7 @@ _MASSES = [_mass(*shape) for shape in _SHAPES]
 
 MASS = np.array([[m] for m, _, _ in _MASSES], np.float32)  # f32[5, 1]
 INERTIA = np.array([[i] for _, _, i in _MASSES], np.float32)
-INV_MASS, INV_INERTIA = 1 / MASS, 1 / INERTIA
+INVERSE = 1 / np.stack([MASS, MASS, INERTIA])  # f32[3, 5, 1]  what an impulse along x, y and the angle changes
 CENTRE = tuple(_MASSES[HULL][1].tolist())  # of the hull's mass, in the frame in which its corners are given
 FRICTION = np.sqrt(
     TERRAIN_FRICTION * np.array([[HULL_FRICTION]] + [[LEG_FRICTION]] * 4), dtype=np.float32
@@ -117,11 +117,15 @@ BY_ACTION = sorted(HINGES, key=lambda hinge: hinge.action)
 # Where the bodies are created: the legs too high by twice the hip's depth, and with straight knees, which their limits
 # forbid. The first step of an episode pulls all of it into place.
 _X, _Y = START / 2, GROUND + 2 * LEG_LENGTH
-START_X = np.array([[_X + CENTRE[0]], [_X], [_X], [_X], [_X]], np.float32)  # f32[5, 1]
-START_Y = np.array(
-    [[_Y + CENTRE[1]]] + [[_Y - LEG_LENGTH / 2 - HIP], [_Y - 3 * LEG_LENGTH / 2 - HIP]] * 2, np.float32
-)
-START_ANGLE = np.array([[0.0], [-SPREAD], [-SPREAD], [SPREAD], [SPREAD]], np.float32)
+_LEG_Y, _FOOT_Y = _Y - LEG_LENGTH / 2 - HIP, _Y - 3 * LEG_LENGTH / 2 - HIP
+CREATED = np.array(
+    [
+        [_X + CENTRE[0], _X, _X, _X, _X],
+        [_Y + CENTRE[1], _LEG_Y, _FOOT_Y, _LEG_Y, _FOOT_Y],
+        [0.0, -SPREAD, -SPREAD, SPREAD, SPREAD],
+    ],
+    np.float32,
+)[..., None]  # f32[3, 5, 1]  x, y, angle
 
 SLOP, SKIN = 0.005, 0.01  # metres: penetration that is left alone, and the skin of every polygon
 ANGULAR_SLOP = 2 * math.pi / 180

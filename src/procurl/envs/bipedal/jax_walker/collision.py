@@ -25,14 +25,6 @@ FAR = 1e3  # metres
 LAST_FACE = np.array([[4], [3], [3], [3], [3]], np.int32)  # of each body
 
 
-class Pose(NamedTuple):
-    """Centres of mass and angles, f32[5, N] each."""
-
-    x: Array
-    y: Array
-    angle: Array
-
-
 class Manifolds(NamedTuple):
     """Contacts of every body, K = SLOTS.
 
@@ -78,11 +70,13 @@ def rotate(cos: Array, sin: Array, x: Array, y: Array) -> tuple[Array, Array]:
     return cos * x - sin * y, sin * x + cos * y
 
 
-def turned(pose: Pose) -> Turned:
-    cos, sin = jnp.cos(pose.angle), jnp.sin(pose.angle)
+def turned(pose: Array) -> Turned:
+    """Of bodies at x, y, angle: f32[3, 5, N]."""
+    x, y, angle = pose
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
     normal = rotate(cos, sin, FACES.normal_x, FACES.normal_y)
     corner_x, corner_y = rotate(cos, sin, FACES.begin_x, FACES.begin_y)
-    return Turned(*normal, pose.x + corner_x, pose.y + corner_y)
+    return Turned(*normal, x + corner_x, y + corner_y)
 
 
 def nearby(terrain: Terrain, left: Array) -> Pieces:
@@ -125,13 +119,14 @@ def body_distances(pieces: Pieces, faces: Turned) -> Array:
     return along - jnp.abs(faces.normal_x) * half_width - jnp.abs(faces.normal_y) * half_height
 
 
-def collide(terrain: Terrain, pose: Pose) -> Manifolds:
-    """All contacts of all bodies."""
+def collide(terrain: Terrain, pose: Array) -> Manifolds:
+    """All contacts of all bodies at x, y, angle: f32[3, 5, N]."""
+    body_x, body_y, angle = pose
     faces = turned(pose)
     pieces = nearby(terrain, faces.x.min(0))
 
     # The greatest distance on either side. The ground has one face: above it, or below for who fell off its end.
-    above = pose.y > GROUND
+    above = body_y > GROUND
     right, up, left, down = terrain_distances(pieces, faces)
     aside = jnp.where(IS_GROUND, -FAR, 0.0)
     distances = jnp.stack([right + aside, up + aside * ~above, left + aside, down + aside * above])  # f32[4, C, 5, N]
@@ -154,9 +149,9 @@ def collide(terrain: Terrain, pose: Pose) -> Manifolds:
         length = jnp.where(face % 2 == 0, pieces.half_height, pieces.half_width)
         return nx, ny, pieces.x + nx * pieces.half_width, pieces.y + ny * pieces.half_height, length
 
-    cos, sin = jnp.cos(pose.angle), jnp.sin(pose.angle)
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
     end_x, end_y = rotate(cos, sin, FACES.end_x, FACES.end_y)
-    table = (faces.normal_x, faces.normal_y, faces.x, faces.y, pose.x + end_x, pose.y + end_y)
+    table = (faces.normal_x, faces.normal_y, faces.x, faces.y, body_x + end_x, body_y + end_y)
 
     # The reference face.
     t_nx, t_ny, t_x, t_y, t_length = face_of_terrain(terrain_face)
@@ -196,11 +191,11 @@ def collide(terrain: Terrain, pose: Pose) -> Manifolds:
         cut = jnp.clip(s, -width, width)
         away = d + (cut - s) * slope
         x, y = mid_x - ny * cut + nx * away, mid_y + nx * cut + ny * away
-        body_x, body_y = rotate(cos, -sin, x - pose.x, y - pose.y)
+        own_x, own_y = rotate(cos, -sin, x - body_x, y - body_y)
         side = jnp.where(cut == s, 0, jnp.where(s < 0, 1, 2))
         feature = (reference * 3 + side) * 8 + jnp.where(cut == s, corner, incident)
         ends.append((
-            jnp.where(on_body, x, body_x), jnp.where(on_body, y, body_y),
+            jnp.where(on_body, x, own_x), jnp.where(on_body, y, own_y),
             pieces.piece * 512 + feature, near & ~beside & (away <= 2 * SKIN),
         ))  # fmt: skip
     point_x, point_y, key, active = (jnp.stack(pair, 1) for pair in zip(*ends, strict=True))  # [C, 2, 5, N]

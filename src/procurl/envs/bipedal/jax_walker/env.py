@@ -77,10 +77,10 @@ def observe(terrain: Terrain, world: World) -> tuple[Array, Array, Array]:
 
     The hull's place is not its centre of mass but the origin in which its corners are given.
     """
-    angle, spin = world.pose.angle, world.velocity.spin
+    (centre_x, centre_y, angle), (speed_x, speed_y, spin) = world.pose, world.velocity
     back_x, back_y = rotate(jnp.cos(angle[HULL]), jnp.sin(angle[HULL]), *CENTRE)
-    x, y = world.pose.x[HULL] - back_x, world.pose.y[HULL] - back_y
-    seen = [angle[HULL], 2 * spin[HULL] / 50, 0.12 * world.velocity.x[HULL], 0.08 * world.velocity.y[HULL]]
+    x, y = centre_x[HULL] - back_x, centre_y[HULL] - back_y
+    seen = [angle[HULL], 2 * spin[HULL] / 50, 0.12 * speed_x[HULL], 0.08 * speed_y[HULL]]
     for joint in BY_ACTION:
         is_knee = joint.a != HULL
         seen.append(angle[joint.b] - angle[joint.a] - joint.reference + (1.0 if is_knee else 0.0))

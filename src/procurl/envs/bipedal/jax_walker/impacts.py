@@ -7,7 +7,7 @@ step. At most eight times a step.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,8 @@ from jax import Array
 from procurl.envs.bipedal.jax_walker import contacts
 from procurl.envs.bipedal.jax_walker.body import DT, SLOP
 from procurl.envs.bipedal.jax_walker.collision import (
-    FAR, Manifolds, Pieces, Pose, body_distances, collide, nearby, terrain_distances, turned,
+    FAR, Manifolds, Pieces, body_distances, nearby, terrain_distances, turned,
 )  # fmt: skip
-from procurl.envs.bipedal.jax_walker.contacts import Velocity
 from procurl.envs.bipedal.jax_walker.terrain import Terrain
 
 DEPTH, TOLERANCE = SLOP, SLOP / 4  # metres: bodies meet at this distance of their cores
@@ -30,19 +29,19 @@ CONVERGED = 1e-6  # metres per second
 
 
 class Moving(NamedTuple):
-    """Bodies on their way through the step, f32[5, N]."""
+    """Bodies on their way through the step."""
 
-    begin: Pose
-    end: Pose
+    begin: Array  # f32[3, 5, N]
+    end: Array  # f32[3, 5, N]
     time: Array  # f32[5, N]  of `begin`, as a share of the step
-    velocity: Velocity
+    velocity: Array  # f32[3, 5, N]
 
 
-def between(begin: Pose, end: Pose, share: Array) -> Pose:
-    return Pose(*(a + share * (b - a) for a, b in zip(begin, end, strict=True)))
+def between(begin: Array, end: Array, share: Array) -> Array:
+    return begin + share * (end - begin)
 
 
-def distances(pieces: Pieces, pose: Pose) -> Array:
+def distances(pieces: Pieces, pose: Array) -> Array:
     """Of the bodies from the pieces of terrain, f32[C, 5, N]; negative for overlap."""
     faces = turned(pose)
     apart = body_distances(pieces, faces).max(1)
@@ -81,7 +80,7 @@ def next_impact(terrain: Terrain, moving: Moving) -> tuple[Array, Array]:
             jnp.where(outside, distance, d_low), jnp.where(outside, d_high, distance), share, found,
         )  # fmt: skip
 
-    zero = jnp.zeros_like(begin.x)
+    zero = jnp.zeros_like(moving.time)
     bracket = (zero, zero + 1, jnp.where(on_the_way, at_begin, FAR).min(0), jnp.where(on_the_way, at_end, FAR).min(0))
     share = jax.lax.fori_loop(0, SEARCHES, search, (*bracket, zero, zero > 0))[4]
     return at_once | on_the_way.any(0), jnp.where(at_once, 0.0, share)
@@ -90,29 +89,26 @@ def next_impact(terrain: Terrain, moving: Moving) -> tuple[Array, Array]:
 def respond(manifolds: Manifolds, moving: Moving, met: Array) -> Moving:
     """Bodies after an impact at `moving.begin`: out of the terrain, with what speed remains."""
 
-    def move_out(carry: tuple[Array, Pose, Array]) -> tuple[Array, Pose, Array]:
+    def move_out(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         i, pose, done = carry
-        moved, enough = contacts.solve_position(manifolds, pose, SHARE, ENOUGH)
-        return i + 1, Pose(*(jnp.where(done, old, new) for old, new in zip(pose, moved, strict=True))), done | enough
+        after, enough = contacts.solve_position(manifolds, pose, SHARE, ENOUGH)
+        return i + 1, jnp.where(done, pose, after), done | enough
 
-    def busy(carry: tuple[Array, Pose, Array]) -> Array:
+    def busy(carry: tuple[Array, Array, Array]) -> Array:
         return (carry[0] < POSITION_ITERATIONS) & ~carry[2].all()
 
     _, pose, _ = jax.lax.while_loop(busy, move_out, (jnp.int32(0), moving.begin, ~met))
 
     slots = contacts.prepare(manifolds, pose)
-    zero = jnp.zeros_like(pose.x)
 
-    def exchange(carry):  # type: ignore[no-untyped-def]
-        i, _, velocity, impulses = carry
-        after, impulses = contacts.solve_velocity(slots, velocity, impulses)
-        changes = [jnp.where(met, jnp.abs(new - old), 0.0).max() for old, new in zip(velocity, after, strict=True)]
-        return i + 1, jnp.stack(changes).max(), after, impulses
+    def exchange(carry: Any) -> Any:
+        i, _, velocity, normals, tangents = carry
+        after, normals, tangents = contacts.solve_velocity(slots, velocity, normals, tangents)
+        return i + 1, jnp.where(met, jnp.abs(after - velocity), 0.0).max(), after, normals, tangents
 
-    start = (jnp.int32(0), jnp.float32(1.0), moving.velocity, [(zero, zero, zero, zero)] * contacts.SLOTS)
-    _, _, velocity, _ = jax.lax.while_loop(
+    none = [jnp.zeros((2, *met.shape))] * contacts.SLOTS
+    start = (jnp.int32(0), jnp.float32(1.0), moving.velocity, none, none)
+    _, _, velocity, _, _ = jax.lax.while_loop(
         lambda carry: (carry[0] < VELOCITY_ITERATIONS) & (carry[1] > CONVERGED), exchange, start
     )
-    rest = (1 - moving.time) * DT
-    end = Pose(*(p + rest * v for p, v in zip(pose, velocity, strict=True)))
-    return Moving(pose, end, moving.time, velocity)
+    return Moving(pose, pose + (1 - moving.time) * DT * velocity, moving.time, velocity)

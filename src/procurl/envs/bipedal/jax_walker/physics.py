@@ -21,12 +21,12 @@ from jax import Array
 
 from procurl.envs.bipedal.jax_walker import contacts, impacts, joints
 from procurl.envs.bipedal.jax_walker.body import (
-    DT, FEET, GRAVITY, HINGES, HULL, INV_MASS, SLOP, START_ANGLE, START_X, START_Y, TORQUE,
+    CREATED, DT, FEET, GRAVITY, HINGES, HULL, INVERSE, SLOP, TORQUE,
 )  # fmt: skip
-from procurl.envs.bipedal.jax_walker.collision import NOTHING, ON_GROUND, SLOTS, Manifolds, Pose, collide
-from procurl.envs.bipedal.jax_walker.contacts import Impulses, Velocity
-from procurl.envs.bipedal.jax_walker.joints import JointImpulse, Rows
-from procurl.envs.bipedal.jax_walker.lanes import lanes
+from procurl.envs.bipedal.jax_walker.collision import NOTHING, ON_GROUND, SLOTS, Manifolds, collide
+from procurl.envs.bipedal.jax_walker.contacts import Impulses
+from procurl.envs.bipedal.jax_walker.joints import SOLVERS, JointImpulse
+from procurl.envs.bipedal.jax_walker.lanes import lanes, stage
 from procurl.envs.bipedal.jax_walker.terrain import START, Terrain
 
 VELOCITY_ITERATIONS, POSITION_ITERATIONS = 180, 60
@@ -39,10 +39,11 @@ NEVER = 1 << 20  # a place to the right of everything
 class World(NamedTuple):
     """All that a step changes."""
 
-    pose: Pose
-    velocity: Velocity
-    joint: JointImpulse  # f32[4 joints, N] each
-    limit: Array  # i32[4, N]
+    pose: Array  # f32[3, 5, N]  x, y and angle of the centres of mass
+    velocity: Array  # f32[3, 5, N]
+    pull: Array  # f32[4 joints, 3, N]  the joints' impulses
+    motor: Array  # f32[4, N]
+    limit: Array  # i32[4, N]  which limit a joint is at
     contact: Impulses
     touched: Array  # i32[K, 5, N]  pieces of terrain
     feet: Array  # bool[2, N]  what the student is told about ground contact
@@ -52,16 +53,13 @@ class World(NamedTuple):
 
 def placed(n: int) -> World:
     """N walkers as they are created."""
-
-    def rows(column: np.ndarray) -> Array:
-        return jnp.broadcast_to(column, (5, n))
-
-    bodies, hinges = jnp.zeros((5, n)), jnp.zeros((4, n))
+    pose = jnp.broadcast_to(CREATED, (3, 5, n))
     points = jnp.zeros((SLOTS, 2, 5, n))
     return World(
-        Pose(rows(START_X), rows(START_Y), rows(START_ANGLE)),
-        Velocity(bodies, bodies, bodies),
-        JointImpulse(hinges, hinges, hinges, hinges),
+        pose,
+        jnp.zeros_like(pose),
+        jnp.zeros((4, 3, n)),
+        jnp.zeros((4, n)),
         jnp.zeros((4, n), jnp.int32),
         Impulses(points, points, jnp.full(points.shape, NOTHING, jnp.int32)),
         jnp.full((SLOTS, 5, n), NOTHING, jnp.int32),
@@ -74,15 +72,16 @@ def placed(n: int) -> World:
 @lanes
 def advance(terrain: Terrain, world: World, action: Array, push: Array) -> World:
     """The world 1/50 s later; action f32[4, N], push f32[N] in newtons on the hull."""
-    manifolds = jax.lax.optimization_barrier(collide(terrain, world.pose))
-    world = noticed(terrain, world, manifolds, jnp.ones_like(world.pose.x, bool))
-    velocity = Velocity(
-        world.velocity.x.at[HULL].add(DT * push * INV_MASS[HULL]), world.velocity.y + DT * GRAVITY, world.velocity.spin
-    )
-    world = solved_velocities(world._replace(velocity=velocity), manifolds, action)
+    manifolds = touching(terrain, world.pose)
+    world = noticed(terrain, world, manifolds, jnp.ones_like(world.pose[0], bool))
+    pushed = world.velocity.at[0, HULL].add(DT * push * INVERSE[0, HULL])
+    world = solved_velocities(world._replace(velocity=pushed.at[1].add(DT * GRAVITY)), manifolds, action)
     begin = world.pose
     world, at_rest = solved_positions(moved(world), manifolds)
     return with_impacts(terrain, slept(world, at_rest), begin)
+
+
+touching = stage(collide)
 
 
 def noticed(terrain: Terrain, world: World, manifolds: Manifolds, where: Array) -> World:
@@ -98,7 +97,7 @@ def noticed(terrain: Terrain, world: World, manifolds: Manifolds, where: Array) 
         return (these >= 0) & (these[:, None] != those[None]).all(1)  # bool[K, 5, N]
 
     def leftmost(pieces: Array, chosen: Array) -> Array:
-        gap = jnp.floor((world.pose.x - START) / terrain.pitch).astype(jnp.int32)
+        gap = jnp.floor((world.pose[0] - START) / terrain.pitch).astype(jnp.int32)
         place = jnp.where(pieces == ON_GROUND, 2 * gap + 1, 2 * (pieces - 1))
         return jnp.where(chosen, place, NEVER).min(0)  # i32[5, N]
 
@@ -118,44 +117,51 @@ def noticed(terrain: Terrain, world: World, manifolds: Manifolds, where: Array) 
 
 def solved_velocities(world: World, manifolds: Manifolds, action: Array) -> World:
     """Velocities that joints, limits, motors and contacts allow, and the impulses that lead there."""
-    slots = contacts.prepare(manifolds, world.pose)
-    limit = joints.limit_states(world.pose.angle)
-    kept = jnp.where((limit == world.limit) & (limit != 0), world.joint.limit, 0.0)
-    earlier = world.joint._replace(limit=kept)
-    ready = [
-        joints.prepare(
-            hinge, world.pose.angle, limit[j],
-            hinge.speed * jnp.sign(action[hinge.action]), DT * TORQUE * jnp.minimum(jnp.abs(action[hinge.action]), 1.0),
-        )
-        for j, hinge in enumerate(HINGES)
-    ]  # fmt: skip
-
-    # Impulses of the step before.
-    velocity, by_slot = world.velocity, contacts.by_slot(world.contact)
-    for slot, (n1, n2, t1, t2) in zip(slots, by_slot, strict=True):
-        velocity = contacts.push(velocity, slot, (n1, n2), (t1, t2))
-    v = _rows(velocity)
-    by_joint = [JointImpulse(*(field[j] for field in earlier)) for j in range(4)]
-    for hinge, constants, impulse in zip(HINGES, ready, by_joint, strict=True):
-        v = joints.apply(hinge, constants, v, impulse.x, impulse.y, impulse.limit + impulse.motor)
-    ready, slots, start = jax.lax.optimization_barrier((ready, slots, (v, by_joint, by_slot)))
+    limit = joints.limit_states(world.pose[2])
+    kept = (limit == world.limit) & (limit != 0)
+    pull = world.pull.at[:, 2].set(jnp.where(kept, world.pull[:, 2], 0.0))
+    slots, ready, v = prepared(world, manifolds, action, limit, pull)
 
     def iterate(_: Array, carry: Any) -> Any:
-        v, by_joint, by_slot = carry
+        v, by_joint, normals, tangents = carry
         after = []
-        for hinge, constants, impulse in zip(HINGES, ready, by_joint, strict=True):
-            v, impulse = joints.solve_velocity(hinge, constants, v, impulse)
+        for solver, constants, impulse in zip(SOLVERS, ready, by_joint, strict=True):
+            v, impulse = solver.velocity(constants, v, impulse)
             after.append(impulse)
-        velocity, by_slot = contacts.solve_velocity(slots, _columns(v, Velocity), by_slot)
-        return _rows(velocity), after, by_slot
+        velocity, normals, tangents = contacts.solve_velocity(slots, jnp.stack(v, axis=1), normals, tangents)
+        return by_body(velocity), after, normals, tangents
 
-    v, by_joint, by_slot = jax.lax.fori_loop(0, VELOCITY_ITERATIONS, iterate, start)
+    by_joint = [JointImpulse(pull[j], world.motor[j]) for j in range(4)]
+    start = (by_body(v), by_joint, list(world.contact.normal), list(world.contact.tangent))
+    v, by_joint, normals, tangents = jax.lax.fori_loop(0, VELOCITY_ITERATIONS, iterate, start)
     return world._replace(
-        velocity=_columns(v, Velocity),
-        joint=JointImpulse(*(jnp.stack(field) for field in zip(*by_joint, strict=True))),
+        velocity=jnp.stack(v, axis=1),
+        pull=jnp.stack([impulse.pull for impulse in by_joint]),
+        motor=jnp.stack([impulse.motor for impulse in by_joint]),
         limit=limit,
-        contact=contacts.together(by_slot, manifolds.key),
+        contact=Impulses(jnp.stack(normals), jnp.stack(tangents), manifolds.key),
     )
+
+
+@stage
+def prepared(world: World, manifolds: Manifolds, action: Array, limit: Array, pull: Array) -> Any:
+    """The constraints, and velocities after the impulses of the step before."""
+    slots = contacts.prepare(manifolds, world.pose)
+    aims = [hinge.speed * jnp.sign(action[hinge.action]) for hinge in HINGES]
+    most = [DT * TORQUE * jnp.minimum(jnp.abs(action[hinge.action]), 1.0) for hinge in HINGES]
+    ready = [joints.prepare(h, world.pose[2], limit[j], aims[j], most[j]) for j, h in enumerate(HINGES)]
+    velocity = world.velocity
+    for slot, normal, tangent in zip(slots, world.contact.normal, world.contact.tangent, strict=True):
+        velocity = contacts.push(velocity, slot, normal, tangent)
+    v = by_body(velocity)
+    for j, hinge in enumerate(HINGES):
+        v = joints.apply(hinge, ready[j], v, pull[j], world.motor[j])
+    return slots, ready, jnp.stack(v, axis=1)
+
+
+def by_body(columns: Array) -> list[Array]:
+    """f32[3, 5, N] as five f32[3, N]."""
+    return [columns[:, body] for body in range(5)]
 
 
 def moved(world: World) -> World:
@@ -163,8 +169,8 @@ def moved(world: World) -> World:
     x, y, spin = world.velocity
     distance = DT * jnp.hypot(x, y)
     slower = jnp.where(distance > MOST_TRANSLATION, MOST_TRANSLATION / jnp.maximum(distance, 1e-9), 1.0)
-    velocity = Velocity(x * slower, y * slower, jnp.clip(spin, -MOST_ROTATION / DT, MOST_ROTATION / DT))
-    return world._replace(velocity=velocity, pose=Pose(*(p + DT * v for p, v in zip(world.pose, velocity, strict=True))))
+    velocity = jnp.stack([x * slower, y * slower, jnp.clip(spin, -MOST_ROTATION / DT, MOST_ROTATION / DT)])
+    return world._replace(velocity=velocity, pose=world.pose + DT * velocity)
 
 
 def solved_positions(world: World, manifolds: Manifolds) -> tuple[World, Array]:
@@ -173,18 +179,17 @@ def solved_positions(world: World, manifolds: Manifolds) -> tuple[World, Array]:
     A walker that is done does not move while the others go on.
     """
 
-    def iterate(carry: tuple[Array, Pose, Array]) -> tuple[Array, Pose, Array]:
+    def iterate(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         i, before, done = carry
         pose, apart = contacts.solve_position(manifolds, before, SHARE, ENOUGH)
         met = apart.all(0)
-        p = _rows(pose)
-        for j, hinge in enumerate(HINGES):
-            p, holds = joints.solve_position(hinge, world.limit[j], p)
+        p = by_body(pose)
+        for solver, limit in zip(SOLVERS, world.limit, strict=True):
+            p, holds = solver.position(limit, p)
             met = met & holds
-        after = _columns(p, Pose)
-        return i + 1, Pose(*(jnp.where(done, old, new) for old, new in zip(before, after, strict=True))), done | met
+        return i + 1, jnp.where(done, before, jnp.stack(p, axis=1)), done | met
 
-    def busy(carry: tuple[Array, Pose, Array]) -> Array:
+    def busy(carry: tuple[Array, Array, Array]) -> Array:
         return (carry[0] < POSITION_ITERATIONS) & ~carry[2].all()
 
     _, pose, done = jax.lax.while_loop(busy, iterate, (jnp.int32(0), world.pose, jnp.zeros_like(world.fallen)))
@@ -197,18 +202,18 @@ def slept(world: World, at_rest: Array) -> World:
     slow = (x * x + y * y <= SLEEPY_SPEED**2) & (jnp.abs(spin) <= SLEEPY_SPIN)
     still = jnp.where(slow.all(0), world.still + DT, 0.0)
     asleep = (still >= TIME_TO_SLEEP) & at_rest
-    velocity = Velocity(*(jnp.where(asleep, 0.0, v) for v in world.velocity))
-    return world._replace(velocity=velocity, still=jnp.where(asleep, 0.0, still))
+    return world._replace(
+        velocity=jnp.where(asleep, 0.0, world.velocity), still=jnp.where(asleep, 0.0, still)
+    )
 
 
-def with_impacts(terrain: Terrain, world: World, begin: Pose) -> World:
+def with_impacts(terrain: Terrain, world: World, begin: Array) -> World:
     """Bodies that went too deep into the terrain meet it on their way from `begin`."""
-    moving = impacts.Moving(begin, world.pose, jnp.zeros_like(begin.x), world.velocity)
 
     def meet(carry: Any) -> Any:
         i, world, moving, share, met = carry
         now = impacts.between(moving.begin, moving.end, share)
-        manifolds = jax.lax.optimization_barrier(collide(terrain, now))
+        manifolds = touching(terrain, now)
         met = met & manifolds.active.any((0, 1))
         world = noticed(terrain, world._replace(pose=now), manifolds, met)
         struck = impacts.Moving(now, moving.end, moving.time + share * (1 - moving.time), moving.velocity)
@@ -217,16 +222,9 @@ def with_impacts(terrain: Terrain, world: World, begin: Pose) -> World:
         again, share = impacts.next_impact(terrain, moving)
         return i + 1, world, moving, share, met & again
 
+    moving = impacts.Moving(begin, world.pose, jnp.zeros_like(begin[0]), world.velocity)
     met, share = impacts.next_impact(terrain, moving)
     _, world, moving, _, _ = jax.lax.while_loop(
         lambda carry: (carry[0] < impacts.MOST_IMPACTS) & carry[4].any(), meet, (jnp.int32(0), world, moving, share, met)
     )
     return world._replace(pose=moving.end, velocity=moving.velocity)
-
-
-def _rows(columns: Pose | Velocity) -> Rows:
-    return Rows(*([array[b] for b in range(5)] for array in columns))
-
-
-def _columns(rows: Rows, kind: Any) -> Any:
-    return kind(*(jnp.stack(row) for row in rows))
