@@ -14,7 +14,8 @@ from procurl.envs.bipedal.jax_walker.body import BY_ACTION, CENTRE, HULL, PUSH, 
 from procurl.envs.bipedal.jax_walker.collision import rotate
 from procurl.envs.bipedal.jax_walker.lanes import alone, lanes
 from procurl.envs.bipedal.jax_walker.lidar import lidar
-from procurl.envs.bipedal.jax_walker.physics import World, advance, placed
+from procurl.envs.bipedal.jax_walker.physics import World, advance
+from procurl.envs.bipedal.jax_walker.start import started
 from procurl.envs.bipedal.jax_walker.terrain import Terrain, draw_terrain
 from procurl.envs.bipedal.track import GOAL, MASTERED, MAX_STEPS
 from procurl.programs import pytree
@@ -64,9 +65,8 @@ class JaxWalker:
 
 
 def begin(terrain: Terrain, push: Array) -> tuple[State, Array]:
-    """The first state and observation on a track: one step without torque after the walker was created."""
-    created = jax.tree.map(lambda a: a[..., 0], placed(1))
-    world = alone(advance)(terrain, created, jnp.zeros(4), push)
+    """The first state and observation on a track, after a push in newtons."""
+    world = started(push)
     obs, _, shaping = alone(observe)(terrain, world)
     return State(world, terrain, shaping, jnp.float32(0.0), jnp.int32(0)), obs
 
