@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Literal
 
 from procurl.check.fields import check_fields, param
-from procurl.errors import ConfigError
+from procurl.errors import ConfigError, unknown_name
 
 LOG_STD = (-20.0, 2.0)  # SAC's policy keeps the logarithm of its spread within this
+PRECISIONS = ("float32", "tf32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class PPO:
 
 @dataclass(frozen=True)
 class SAC:
-    """The Bipedal Walker's student: Soft Actor-Critic, with the TeachMyAgent benchmark's numbers.
+    """A student for continuous actions: Soft Actor-Critic, with the TeachMyAgent benchmark's numbers for the walker.
 
     The benchmark plays one episode (2000 steps at most) and then makes an update for every ten of its steps. Here
     several environments play `n_steps` in all, and the updates for them follow.
@@ -68,11 +70,16 @@ class SAC:
     target_entropy: float | None = param(None, "entropy per step for `learn_entropy`; none: minus the action's size")
     first_fit: int = param(500_000, "environment steps before values are first fitted to returns", at_least=1)
     fit_every: int = param(1_000_000, "environment steps between two such fits", at_least=1)
+    precision: Literal["float32", "tf32", "bf16"] = param(
+        "float32", "of the updates' matrix products on a GPU; less than float32 is faster and learns other weights"
+    )
 
     def __post_init__(self) -> None:
         check_fields("sac.", self)
         if not self.entropy > 0:
             raise ConfigError(f"sac.entropy = {self.entropy}: expected a positive number (its logarithm is kept)")
+        if self.precision not in PRECISIONS:
+            raise unknown_name("sac.precision", str(self.precision), PRECISIONS)
         for part in ("n_envs", "every"):
             if self.n_steps % getattr(self, part):
                 raise ConfigError(

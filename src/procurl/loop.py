@@ -13,10 +13,10 @@ import jax
 from jax import Array
 
 from procurl.config import Config
-from procurl.students import ppo, rollout
-from procurl.students.critic import Overheard, StudentCritic
-from procurl.students.ppo import Losses, Student
-from procurl.students.rollout import Envs, Rollout
+from procurl.students import rollout
+from procurl.students.critic import Overheard
+from procurl.students.learners import learner_of
+from procurl.students.rollout import Envs
 from procurl.types import Env, Episodes, Task, Teacher
 
 
@@ -24,7 +24,7 @@ class Carry(NamedTuple):
     """All that lives from one iteration to the next."""
 
     teacher: Any
-    student: Student
+    student: Any
     envs: Envs
 
 
@@ -32,8 +32,8 @@ class Happened(NamedTuple):
     """What happened in an iteration, for the record (`runs/trace.py`)."""
 
     episodes: Episodes
-    played: Rollout
-    losses: Losses
+    played: Any  # steps, as the student sees them
+    losses: Any  # of its update, a named tuple of numbers
     answers: list[tuple[Task, Array]]  # tasks that the teacher asked about, and the student's values of them
 
 
@@ -41,8 +41,9 @@ def begin(key: Array, env: Env, teacher: Teacher, config: Config) -> Carry:
     """Nobody has played yet: a new student in front of the teacher's first tasks. `key` is the seed's."""
     k_teacher, k_student, k_pick = begin_keys(key)
     teacher_state = teacher.init(k_teacher)
-    first_tasks = teacher.propose(teacher_state, k_pick, config.ppo.n_envs)
-    return Carry(teacher_state, ppo.init_student(k_student, env, config.ppo), rollout.begin(env, first_tasks))
+    first_tasks = teacher.propose(teacher_state, k_pick, config.student.n_envs)
+    student = learner_of(config.student, teacher.space).begin(k_student, env, teacher.space)
+    return Carry(teacher_state, student, rollout.begin(env, first_tasks))
 
 
 def iteration(
@@ -51,11 +52,12 @@ def iteration(
     """One round of Algorithm 1: iteration t, counted from 0."""
     teacher_state, student, envs = carry
     k_pick, k_play, k_learn, k_watch = iteration_keys(key, t)
+    learner = learner_of(config.student, teacher.space)  # PPO or SAC
 
-    tasks = teacher.propose(teacher_state, k_pick, config.ppo.n_steps)  # 1. the teacher picks
-    envs, played, episodes = rollout.play(env, student.params, envs, tasks, k_play, config.ppo)  # 2. the student plays
-    learnt, losses = ppo.update(student, played, k_learn, config.ppo)  # 3. the student learns
-    critic = Overheard(StudentCritic(env, (learnt if config.watch_after_update else student).params))
+    tasks = teacher.propose(teacher_state, k_pick, config.student.n_steps)  # 1. the teacher picks
+    student, envs, played, episodes = learner.play(student, env, envs, tasks, k_play)  # 2. the student plays
+    learnt, losses = learner.learn(student, played, episodes, k_learn, t)  # 3. the student learns
+    critic = Overheard(learner.critic(learnt if config.watch_after_update else student, env))
     teacher_state = teacher.observe(teacher_state, k_watch, episodes, critic)  # 4. the teacher watches
 
     return Carry(teacher_state, learnt, envs), Happened(episodes, played, losses, critic.answers)

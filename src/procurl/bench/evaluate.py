@@ -36,8 +36,9 @@ def evaluate_run(
     env, space = setting or rebuilt_env(result.config, noted(result.provenance))
     distinct, first = np.unique(result.held_out["context"], axis=0, return_index=True)
     tasks = Task(*(jnp.asarray(result.held_out[k][first]) for k in ("context", "seed", "row")))
+    if actors(result.params):
+        deterministic = True  # SAC, as the benchmark has it
     if isinstance(env, HostEnv):
-        deterministic = True  # as the benchmark has it
         scores = _played_on_host(env, result, tasks, episodes)
     else:
         keys = jax.vmap(jax.random.key)(jnp.asarray(result.seeds, jnp.uint32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -23,7 +24,8 @@ from procurl.runs.seeds import PER_SEED, Own, Seeds, fastest, over_seeds
 from procurl.runs.store.state import arranged, named
 from procurl.runs.sweep.points import with_fields
 from procurl.runs.trace import Trace, traced
-from procurl.students.critic import StudentCritic
+from procurl.students import replay
+from procurl.students.learners import SACStudent, learner_of
 from procurl.types import Critic, Env, Task, TaskSpace, Teacher
 
 
@@ -39,7 +41,7 @@ class Engine:
         fields: dict[str, np.ndarray] | None = None,
     ) -> None:
         """`fields`: values that seeds have in place of the teacher's and the config's, f32[S] by dotted name."""
-        self.seeds = Seeds(seeds)
+        self.seeds, self.capacity = Seeds(seeds), config.sac.capacity if config.sac else 0
         self.own = Own(self.seeds.keys, self.seeds.put(fields or {}))
         # Environment, teacher and pool travel as arguments: as constants they would be compiled in.
         self.world = self.seeds.share((env, teacher))
@@ -75,13 +77,16 @@ class Engine:
         return self.seeds.to_host(carry.student.params)
 
     def saved(self, carry: Carry) -> dict[str, np.ndarray]:
-        """All that a checkpoint needs, as named arrays on the host."""
-        return named(self.seeds.to_host(carry))
+        """All that a checkpoint needs, as named arrays on the host: of a replay buffer, the part in use."""
+        return named(with_buffer(self.seeds.to_host(carry), replay.trimmed))
 
     def restored(self, tensors: dict[str, np.ndarray], where: str) -> Carry:
         """The inverse of `saved`. If the tensors do not fit, the error names `where` they come from."""
         begun = self._programs.begin.eval_shape(self.own, None, 0, self.world)
-        carry = self.seeds.put(arranged(tensors, self.seeds.shapes(begun), where))
+        whole = self.seeds.shapes(begun)
+        added = tensors.get("student.trainee.buffer.added", 0)
+        found = arranged(tensors, with_buffer(whole, lambda buffer: replay.trimmed_shape(buffer, added)), where)
+        carry = self.seeds.put(with_buffer(found, lambda buffer: replay.widened(buffer, self.capacity)))
         # Compile it before the first iteration, as in a new run: until there is something to save, a signal need not
         # wait for the compiler.
         self._programs.score.compile(self.own, carry.student.params, 0, self.world)
@@ -126,14 +131,25 @@ def _programs(shared_config: Config, mesh: Mesh, kind: Any) -> Programs:
 
     def only_teach(own: Own, carry: Carry, t: Array, world: Any) -> Any:
         env, teacher, config = own_world(own, world, shared_config)
-        return teach_once(teacher, carry.teacher, StudentCritic(env, carry.student.params), own.key, config.ppo)
+        critic = learner_of(config.student, teacher.space).critic(carry.student, env)
+        return teach_once(teacher, carry.teacher, critic, own.key, config.student)
 
+    is_small = shared_config.sac is None  # without a replay buffer
     return Programs(
         over_seeds(begin, mesh),
-        over_seeds(iterate, mesh, donate=True, blocks=True),
+        over_seeds(iterate, mesh, donate=True, blocks=is_small),
         over_seeds(score, mesh, blocks=True),
-        over_seeds(only_teach, mesh, blocks=True),
+        over_seeds(only_teach, mesh, blocks=is_small),
     )
+
+
+def with_buffer(carry: Carry, change: Callable[[replay.Replay], Any]) -> Carry:
+    """The same with another replay buffer, if the student has one."""
+    student = carry.student
+    if not isinstance(student, SACStudent):
+        return carry
+    trainee = student.trainee._replace(buffer=change(student.trainee.buffer))
+    return carry._replace(student=student._replace(trainee=trainee))
 
 
 def own_world(own: Own, world: Any, config: Config) -> tuple[Env, Teacher, Config]:

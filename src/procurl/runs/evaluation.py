@@ -1,6 +1,7 @@
-"""Evaluation: the student's mean return on held-out target tasks, with the policy as it acts in training.
+"""Evaluation: the student's mean return on held-out target tasks.
 
-The paper evaluates the stochastic policy; `deterministic=True` takes the most likely action instead.
+The paper evaluates PPO's policy as it acts in training, and the walker's benchmark SAC's most likely actions;
+`deterministic` chooses one or the other.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from jax import Array
 from procurl.check.numbers import whole
 from procurl.devices import require_32_bits
 from procurl.errors import ConfigError
-from procurl.students import nets
+from procurl.students.acting import acting
 from procurl.students.nets import Params
 from procurl.types import Env, Task, random_seeds
 
@@ -35,17 +36,18 @@ def evaluate(
     tasks: Task,
     key: Array,
     episodes: int = 1,
-    deterministic: bool = False,
+    deterministic: bool | None = None,
     fresh_seeds: bool = False,
 ) -> Scores:
     """Play every task `episodes` times, all at once, until the last episode has ended.
 
+    `deterministic`: take the most likely actions; None: as the kind of student is evaluated in training.
     `fresh_seeds`: every episode is a new instance of its task's context, for settings that are played like this.
     """
     require_32_bits()
     if not isinstance(tasks, Task):
         raise ConfigError(f"tasks = {tasks!r}: expected a procurl.Task of many, e.g. space.held_out")
-    if not isinstance(params, dict) or "policy" not in params:
+    if not isinstance(params, dict) or not {"policy", "actor"} & params.keys():
         raise ConfigError(
             "params: expected the layers of one student, e.g. procurl.students.policy.unflatten of one seed of "
             "result.params"
@@ -56,6 +58,8 @@ def evaluate(
     repeated = jax.tree.map(lambda x: jnp.repeat(x, episodes, axis=0), tasks)
     if fresh_seeds:
         repeated = repeated._replace(seed=random_seeds(k_seed, repeated.seed.shape))
+    policy = acting(params, *env.action[1:])
+    at_random = policy.evaluated_at_random if deterministic is None else not deterministic
     state, obs = jax.vmap(env.reset)(repeated)
     zeros = jnp.zeros(n * episodes)
 
@@ -66,11 +70,7 @@ def evaluate(
     def step(carry: Any) -> Any:
         t, state, obs, ret, success, length, alive = carry
         k_act, k_env = jax.random.split(jax.random.fold_in(key, t))
-        head = nets.policy(params, obs)
-        if deterministic:
-            action = nets.best_action(params, head)
-        else:
-            action = nets.sample_action(params, head, nets.action_noise(k_act, alive.shape, params))
+        action = policy.sample(obs, policy.noise(k_act, alive.shape)) if at_random else policy.best(obs)
         state, outcome = jax.vmap(env.step)(jax.random.split(k_env, alive.shape[0]), state, action)
         ret = ret + jnp.where(alive, outcome.reward, 0.0)
         success = success | (alive & outcome.success)

@@ -69,15 +69,18 @@ def over_seeds(fn: Callable[..., Any], mesh: Mesh, donate: bool = False, blocks:
 
     `donate` gives the memory of the second argument to the result. With `blocks` a CPU works on a few of its seeds at a
     time, which fit into its cache; that copies their trees, so it is not for large ones.
+
+    Matrix products are full float32 ones where nothing else is said: a GPU's default (TF32) changes what is learnt.
     """
 
     @wraps(fn)  # whose name the program gets
     def of_one_device(own: Any, trees: Any, t: Array, shared: Any) -> Any:
         n = len(jax.tree.leaves(own)[0])
         size = block_size(n) if blocks and mesh.devices.flat[0].platform == "cpu" else n
-        if size == n:
-            return jax.vmap(fn, in_axes=(0, 0, None, None))(own, trees, t, shared)
-        return jax.lax.map(lambda seed: fn(*seed, t, shared), (own, trees), batch_size=size)
+        with jax.default_matmul_precision("highest"):
+            if size == n:
+                return jax.vmap(fn, in_axes=(0, 0, None, None))(own, trees, t, shared)
+            return jax.lax.map(lambda seed: fn(*seed, t, shared), (own, trees), batch_size=size)
 
     spread = jax.shard_map(
         of_one_device,

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from procurl.students.replay import Experience
 from procurl.students.rollout import Rollout
 from procurl.teachers.ranged import RangedState
 from procurl.types import Episodes, Task, TaskSpace
@@ -56,7 +57,7 @@ class Trace(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What is watched of a student's T steps in N environments; a `Rollout` has it all."""
+    """What is watched of a student's T steps in N environments; a `Rollout` or `Experience` has it all."""
 
     obs: Any  # f32[T, N, o]
     action: Any  # [T, N, ...]
@@ -68,7 +69,7 @@ class Played(NamedTuple):
 def traced(
     space: TaskSpace,
     episodes: Episodes,
-    played: Played | Rollout,
+    played: Played | Rollout | Experience,
     losses: Any,
     answers: Sequence[tuple[Task, Array]] = (),
     weights: Any = (),
@@ -180,7 +181,7 @@ def _all(test: Callable[[Array], Array], tree: Any) -> Array:
     return jnp.all(test(jnp.concatenate(numbers))) if numbers else jnp.bool_(True)
 
 
-def _first_bad(episodes: Episodes, played: Played | Rollout, astray: Array) -> Place:
+def _first_bad(episodes: Episodes, played: Played | Rollout | Experience, astray: Array) -> Place:
     """Advantages are left out: computed backwards in time, they spread one bad reward over every step before it."""
     sound = jnp.isfinite(played.reward) & jnp.isfinite(played.value) & jnp.all(jnp.isfinite(played.obs), axis=-1)
     bad = ~sound.ravel()  # bool[T * N]

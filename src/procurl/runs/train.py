@@ -21,7 +21,7 @@ from procurl.runs.store.checkpoint import Nowhere, Resume, RunFolder, open_run
 from procurl.runs.store.classes import as_provenance
 from procurl.runs.store.result import Result
 from procurl.runs.trace import Trace
-from procurl.types import Env, HostEnv, Teacher
+from procurl.types import Continuous, Env, HostEnv, Teacher
 
 if TYPE_CHECKING:
     from procurl.runs.interrupt import Interruptible
@@ -175,8 +175,19 @@ def require_engine(env: Env | HostEnv, config: Config, workers: int | None) -> N
     if isinstance(env, HostEnv):
         return
     if config.sac is not None:
-        raise ConfigError(f"{type(env).__name__} is played in JAX, where the student is PPO: leave Config.sac out")
+        require_bounds(env)
     if workers is not None:
         raise ConfigError(
             f"workers = {workers}: {type(env).__name__} is played in JAX, without worker processes: leave it out"
         )
+
+
+def require_bounds(env: Env) -> None:
+    """SAC's actions fill a box: refuse an environment that has none."""
+    action = env.action
+    if isinstance(action, Continuous) and np.isfinite(action[1:]).all() and action.low < action.high:
+        return
+    raise ConfigError(
+        f"{type(env).__name__} has {action}: SAC expects Continuous actions within finite bounds. Leave Config.sac out "
+        f"for PPO, or give the environment such actions"
+    )

@@ -1,7 +1,8 @@
 """The student's network: layers shared by policy and value, then layers of their own, then linear heads.
 
 Parameters are a plain dictionary of arrays, so that a seed axis, a checkpoint or a gradient needs nothing
-special. Every product is a full float32 one: on a GPU the default (TF32) changes what is learnt.
+special. Every product is a full float32 one unless it is told otherwise: on a GPU the default (TF32) changes what is
+learnt.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from procurl.types import Continuous, Discrete
 
 Params = dict[str, Any]
 LOG_2PI = 1.8378770664093453
+FULL = jax.lax.Precision.HIGHEST
 
 
 class Heads(NamedTuple):
@@ -100,16 +102,16 @@ def init_layers(key: Array, widths: tuple[int, ...]) -> list[dict[str, Array]]:
     return layers
 
 
-def _linear(layer: dict[str, Array], x: Array) -> Array:
-    return jnp.dot(x, layer["w"], precision=jax.lax.Precision.HIGHEST) + layer["b"]
+def _linear(layer: dict[str, Array], x: Array, precision: Any) -> Array:
+    return jnp.dot(x, layer["w"], precision=precision) + layer["b"]
 
 
-def _relu_layers(layers: list[dict[str, Array]], x: Array) -> Array:
+def _relu_layers(layers: list[dict[str, Array]], x: Array, precision: Any = FULL) -> Array:
     for layer in layers:
-        x = jax.nn.relu(_linear(layer, x))
+        x = jax.nn.relu(_linear(layer, x, precision))
     return x
 
 
-def mlp(layers: list[dict[str, Array]], x: Array) -> Array:
+def mlp(layers: list[dict[str, Array]], x: Array, precision: Any = FULL) -> Array:
     """Linear layers with ReLU between them."""
-    return _linear(layers[-1], _relu_layers(layers[:-1], x))
+    return _linear(layers[-1], _relu_layers(layers[:-1], x, precision), precision)

@@ -9,14 +9,14 @@ import numpy as np
 
 from procurl.errors import ConfigError
 from procurl.programs import jit
-from procurl.students import nets, sac
+from procurl.students.acting import acting
 from procurl.students.nets import Params
 
 
 def unflatten(flat: dict[str, np.ndarray]) -> Params:
     """{"policy.0.w": ...}, the names used on disk (`state.named`), -> {"policy": [{"w": ...}]}."""
     params: Params = {k: v for k, v in flat.items() if "." not in k}
-    for part in ("shared", "policy", "value"):
+    for part in ("actor",) if actors(flat) else ("shared", "policy", "value"):
         params[part] = _layers(flat, part)
     return params
 
@@ -38,7 +38,10 @@ class Policy:
         self.params = params
         self.action = action
         self._key = jax.random.key(seed)
-        self._best, self._sample, self._obs_size = _sac_policy(params, action) if actors(params) else _policy(params)
+        policy = acting(unflatten(params), *(action[end] for end in ("low", "high") if end in action))
+        self._best = jit(policy.best)
+        self._sample = jit(lambda obs, key: policy.sample(obs, policy.noise(key, obs.shape[:-1])))
+        self._obs_size = policy.obs_size
 
     def predict(self, obs: Any, deterministic: bool = True) -> np.ndarray:
         """The action for one observation f32[o] or a batch f32[n, o], clipped to the action space."""
@@ -58,25 +61,3 @@ class Policy:
             action = self._sample(obs, k_act)
         action = np.asarray(action)
         return np.clip(action, self.action["low"], self.action["high"]) if "low" in self.action else action
-
-
-def _policy(flat: dict[str, np.ndarray]) -> tuple[Any, Any, int]:
-    """PPO's: (obs) -> the most likely action, (obs, key) -> a random one, and the size of observations."""
-    p = unflatten(flat)
-
-    def sample(obs: Any, key: Any) -> Any:
-        return nets.sample_action(p, nets.policy(p, obs), nets.action_noise(key, obs.shape[:-1], p))
-
-    size = (p["shared"] or p["policy"])[0]["w"].shape[0]
-    return jit(lambda obs: nets.best_action(p, nets.policy(p, obs))), jit(sample), size
-
-
-def _sac_policy(flat: dict[str, np.ndarray], action: dict[str, Any]) -> tuple[Any, Any, int]:
-    """SAC's, which acts in [-1, 1]."""
-    networks = sac.Networks(actors(flat), critics=([], []))  # type: ignore[arg-type]
-    middle, half = (action["low"] + action["high"]) / 2, (action["high"] - action["low"]) / 2
-
-    def scaled(obs: Any, key: Any = None) -> Any:
-        return middle + half * sac.act(networks, obs, key)
-
-    return scaled, scaled, networks.actor[0]["w"].shape[0]

@@ -10,7 +10,6 @@ the episodes instead, and takes the critic's place in front of the teacher:
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -26,6 +25,7 @@ from procurl.students import adam, nets
 from procurl.types import Task, TaskSpace
 
 Layers = list[dict[str, Any]]  # of JAX's or NumPy's arrays
+HIDDEN, EPOCHS, BATCH, LR = (256, 128, 64), 100, 16, 0.01  # as in the paper's released code
 SCALE = ("unknown", "unit", "offset")  # of a model: learnt where the space names no range of values
 
 
@@ -57,6 +57,28 @@ class ReturnModel(NamedTuple):
         return self.known * found + (1 - self.known) * self.unknown
 
 
+def unfitted(space: TaskSpace, layers: Layers, scale: bool, xp: Any = np) -> ReturnModel:
+    """Before the first fit. `xp`: JAX's NumPy inside a compiled function."""
+    low, high = xp.asarray(space.low), xp.asarray(space.high)
+    v_min, v_max = space.value_range or (0.0, 1.0)
+    wide = xp.where(high > low, high - low, 1.0)
+    return ReturnModel(
+        layers,
+        centre=((low + high) / 2 if scale else xp.zeros(len(low))).astype(np.float32),
+        factor=(2 / wide if scale else xp.ones(len(low))).astype(np.float32),
+        unknown=xp.float32(v_min),
+        unit=xp.float32(v_max - v_min if scale else 1.0),
+        offset=xp.float32(v_min if scale else 0.0),
+        known=xp.float32(False),
+        indices=xp.arange(len(space.labels), dtype=np.float32) if space.labels else None,
+    )
+
+
+def widths(space: TaskSpace, hidden: tuple[int, ...] = HIDDEN) -> tuple[int, ...]:
+    """Of the network's layers, from the context to the return."""
+    return (len(space.labels) or space.dim, *hidden, 1)
+
+
 class ReturnRegressor:
     """V(context): predicted return; before the first fit the smallest return everywhere, so that no task stands out.
 
@@ -82,10 +104,10 @@ class ReturnRegressor:
         *,
         every: int | None = 200,
         first: int | None = None,
-        hidden: tuple[int, ...] = (256, 128, 64),
-        epochs: int = 100,
-        batch_size: int = 16,
-        lr: float = 0.01,
+        hidden: tuple[int, ...] = HIDDEN,
+        epochs: int = EPOCHS,
+        batch_size: int = BATCH,
+        lr: float = LR,
         scale: bool = True,
         seed: int = 0,
     ) -> None:
@@ -104,21 +126,9 @@ class ReturnRegressor:
         self.every, self.first, self.epochs, self.batch_size, self.lr, self.seed = (
             every, first, epochs, batch_size, lr, seed,
         )  # fmt: skip
-        low, high = np.asarray(space.low), np.asarray(space.high)
-        v_min, v_max = space.value_range or (0.0, 1.0)
         self._learns_range = space.value_range is None and scale
-        wide = np.where(high > low, high - low, 1.0)
-        self._dim, self._widths = len(low), (len(space.labels) or len(low), *hidden, 1)
-        self.model = ReturnModel(
-            _on_host(nets.init_layers(jax.random.key(seed), self._widths)),
-            centre=((low + high) / 2 if scale else np.zeros(len(low))).astype(np.float32),
-            factor=(2 / wide if scale else np.ones(len(low))).astype(np.float32),
-            unknown=np.float32(v_min),
-            unit=np.float32(v_max - v_min if scale else 1.0),
-            offset=np.float32(v_min if scale else 0.0),
-            known=np.float32(False),
-            indices=np.arange(len(space.labels), dtype=np.float32) if space.labels else None,
-        )
+        self._dim, self._widths = space.dim, widths(space, hidden)
+        self.model = unfitted(space, _on_host(nets.init_layers(jax.random.key(seed), self._widths)), scale)
         self.fits = 0
         self._contexts: list[NDArray[np.float32]] = []
         self._returns: list[float] = []
@@ -159,9 +169,9 @@ class ReturnRegressor:
         n_fit = n - n // 5
         key = jax.random.fold_in(jax.random.key(self.seed), 1 + self.fits)
         fresh = nets.init_layers(key, self._widths)
-        batches = _batches(x[:n_fit], y[:n_fit], self.batch_size)
-        held = _batches(x[n_fit:], y[n_fit:], self.batch_size)
-        self._know(_on_host(_fit(fresh, batches, held, self.lr, self.epochs)), self.fits + 1)
+        data = _padded(x[:n_fit], y[:n_fit], self.batch_size)
+        held = _padded(x[n_fit:], y[n_fit:], self.batch_size)
+        self._know(_on_host(_fit(fresh, data, held, self.lr, self.epochs, self.batch_size)), self.fits + 1)
         self._contexts, self._returns = [], []
 
     def __call__(self, tasks: Task) -> NDArray[np.float32]:
@@ -202,40 +212,45 @@ def _on_host(layers: Layers) -> Layers:
     return jax.tree.map(np.asarray, layers)
 
 
-def _batches(x: NDArray[np.float32], y: NDArray[np.float32], size: int) -> tuple[Array, Array, Array]:
-    """(x, y, weight) in minibatches; the number of them is a power of two, so that few programs are compiled."""
-    n_batches = 1 << (-(-len(y) // size) - 1).bit_length()
+def _padded(x: NDArray[np.float32], y: NDArray[np.float32], size: int) -> tuple[Any, Any, Any]:
+    """(x, y, weight) as whole minibatches; their number is a power of two, so that few programs are compiled."""
+    n = size << (-(-len(y) // size) - 1).bit_length()
 
-    def padded(a: NDArray[np.float32]) -> Array:
-        wide = np.zeros((n_batches * size, *a.shape[1:]), np.float32)
+    def padded(a: NDArray[np.float32]) -> NDArray[np.float32]:
+        wide = np.zeros((n, *a.shape[1:]), np.float32)
         wide[: len(a)] = a
-        return jnp.asarray(wide.reshape(n_batches, size, *a.shape[1:]))
+        return wide
 
     return padded(x), padded(y), padded(np.ones(len(y), np.float32))
 
 
-@partial(jit, static_argnames="epochs")
-def _fit(layers: Layers, data: Any, held: Any, lr: float, epochs: int) -> Layers:
-    """The weights after the epoch with the smallest error on `held`."""
+def fit(layers: Layers, data: Any, held: Any, lr: float, epochs: int, batch_size: int) -> Layers:
+    """The weights after the epoch with the smallest error on `held`.
+
+    `data` and `held` are (x f32[n, d], y f32[n], weight f32[n]), the n of `data` a multiple of `batch_size`. A weight
+    is 1, or 0 for what only fills up the end.
+    """
+    n_batches = (jnp.sum(data[2], dtype=jnp.int32) + batch_size - 1) // batch_size
 
     def error(layers: Layers, batch: Any) -> Array:
         x, y, weight = batch
         return jnp.sum(weight * (nets.mlp(layers, x)[..., 0] - y) ** 2) / jnp.maximum(jnp.sum(weight), 1.0)
 
-    def step(carry: Any, batch: Any) -> tuple[Any, None]:
-        layers, state = carry
-        stepped = adam.step(layers, jax.grad(error)(layers, batch), state, lr)
-        empty = jnp.sum(batch[2]) == 0  # padding: Adam would still move on its momentum
-        return jax.tree.map(lambda old, new: jnp.where(empty, old, new), carry, stepped), None
+    def step(i: Array, trained: Any) -> Any:
+        layers, state = trained
+        batch = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, i * batch_size, batch_size), data)
+        return adam.step(layers, jax.grad(error)(layers, batch), state, lr)
 
     def epoch(carry: Any, _: None) -> tuple[Any, None]:
         trained, best, smallest = carry
-        trained, _ = jax.lax.scan(step, trained, data)
-        seen = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), held)
-        now = error(trained[0], seen)
+        trained = jax.lax.fori_loop(0, n_batches, step, trained)  # not the empty ones: Adam would move on its momentum
+        now = error(trained[0], held)
         best = jax.tree.map(lambda old, new: jnp.where(now < smallest, new, old), best, trained[0])
         return (trained, best, jnp.minimum(now, smallest)), None
 
     start = ((layers, adam.init(layers)), layers, jnp.float32(jnp.inf))
     (_, best, _), _ = jax.lax.scan(epoch, start, None, length=epochs)
     return best
+
+
+_fit = jit(fit, static_argnames=("epochs", "batch_size"))

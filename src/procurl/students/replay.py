@@ -5,10 +5,11 @@ Adding and drawing are pure functions, so that a buffer is saved, batched over s
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from procurl.errors import ConfigError
@@ -20,6 +21,27 @@ class Replay(NamedTuple):
 
     rows: Array  # f32[capacity, 2 o + a + 2]  see `transitions.py`
     added: Array  # i32[]  transitions ever added: the next goes to row added % capacity
+
+
+class Experience(NamedTuple):
+    """T steps of N environments as an off-policy student sees them, with what the record of an iteration asks for."""
+
+    steps: Transitions  # [T, N, ...]
+    value: Any  # f32[T, N]  of the step's task
+    slot: Any  # i32[T, N]  the step's episode: its place in `Episodes`, -1 if the step was not played
+
+    @property
+    def obs(self) -> Array:
+        """Before and after a step: both must be finite. f32[T, N, 2 o]"""
+        return jnp.concatenate([self.steps.obs, self.steps.next_obs], axis=-1)
+
+    @property
+    def action(self) -> Any:
+        return self.steps.action
+
+    @property
+    def reward(self) -> Any:
+        return self.steps.reward
 
 
 def empty(capacity: int, obs_size: int, action_size: int) -> Replay:
@@ -49,3 +71,30 @@ def as_rows(steps: Transitions) -> Array:
     """The inverse of `as_transitions`."""
     obs, action, reward, next_obs, terminated = (jnp.asarray(x, jnp.float32) for x in steps)
     return jnp.concatenate([obs, action, reward[..., None], next_obs, terminated[..., None]], axis=-1)
+
+
+# --- on disk, with a leading axis of seeds ----------------------------------------------------------------------------
+
+
+def trimmed(buffer: Replay) -> Any:
+    """On the host: without the rows that nobody has filled yet."""
+    return buffer._replace(rows=buffer.rows[:, : _filled(buffer.added, buffer.rows.shape[1])])
+
+
+def trimmed_shape(buffer: Replay, added: Any) -> Any:
+    """The shapes and types of a trimmed buffer, from those of a whole one and the transitions that were added."""
+    s, capacity, width = buffer.rows.shape
+    rows: Any = jax.ShapeDtypeStruct((s, _filled(added, capacity), width), buffer.rows.dtype)
+    return buffer._replace(rows=rows)
+
+
+def widened(buffer: Any, capacity: int) -> Any:
+    """The inverse of `trimmed`."""
+    s, filled, width = buffer.rows.shape
+    rows = np.zeros((s, capacity, width), np.float32)
+    rows[:, :filled] = buffer.rows
+    return buffer._replace(rows=rows)
+
+
+def _filled(added: Any, capacity: int) -> int:
+    return min(int(np.max(added)), capacity)

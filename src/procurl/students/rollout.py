@@ -1,11 +1,13 @@
 """The student plays: N environments advance T steps, and each that ends an episode takes the next task.
 
 The queue of N * T proposals can never run dry, since no episode is shorter than a step. What was played is returned
-twice: as transitions for the student (`Rollout`) and as episodes for the teacher (`Episodes`).
+twice: as steps for the student and as episodes for the teacher (`Episodes`). `advance` serves every student; `play` is
+PPO's, which adds values and advantages (`Rollout`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +17,7 @@ from jax import Array
 from procurl.config import PPO
 from procurl.students import nets
 from procurl.students.nets import Params
-from procurl.types import Env, Episodes, Task
+from procurl.types import Env, Episodes, Step, Task
 
 
 class Envs(NamedTuple):
@@ -28,8 +30,17 @@ class Envs(NamedTuple):
     length: Array  # i32[N]  its steps so far
 
 
+class Steps(NamedTuple):
+    """T steps of N environments, as they happened."""
+
+    obs: Array  # f32[T, N, o]
+    action: Array  # f32[T, N, a] or i32[T, N]
+    outcome: Step  # [T, N]  its `obs` at the end of an episode: the last one, not the first of the next episode
+    slot: Array  # i32[T, N]  the step's episode: its place in `Episodes`
+
+
 class Rollout(NamedTuple):
-    """T steps of N environments, for the student."""
+    """T steps of N environments, for PPO."""
 
     obs: Array  # f32[T, N, o]
     action: Array  # f32[T, N, a] or i32[T, N]
@@ -49,32 +60,17 @@ def begin(env: Env, task: Task) -> Envs:
 def play(
     env: Env, params: Params, envs: Envs, proposals: Task, key: Array, config: PPO
 ) -> tuple[Envs, Rollout, Episodes]:
-    """Advance all environments until the queue's length is used up: T = n / N steps each."""
-    n_envs, n_tasks = envs.ret.shape[0], proposals.seed.shape[0]
-    horizon = n_tasks // n_envs
-    tasks = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), envs.task, proposals)
+    """PPO's T = n / N steps in every environment, with the critic's estimates and the advantages."""
     k_act, k_env = jax.random.split(key)
-    noise = nets.action_noise(k_act, (horizon, n_envs), params)
-    env_keys = jax.random.split(k_env, (horizon, n_envs))
+    noise = nets.action_noise(k_act, horizon(envs, proposals), params)
 
-    def step(carry: Any, x: Any) -> Any:
-        state, obs, slot, taken = carry
-        noise, keys = x
-        action = nets.sample_action(params, nets.policy(params, obs), noise)
-        state, outcome = jax.vmap(env.step)(keys, state, action)
+    def act(obs: Array, noise: Array) -> Array:
+        return nets.sample_action(params, nets.policy(params, obs), noise)
 
-        done = outcome.terminated | outcome.truncated
-        next_slot = jnp.where(done, taken + jnp.cumsum(done), slot)  # finishers queue up in order
-        fresh_state, fresh_obs = jax.vmap(env.reset)(jax.tree.map(lambda a: a[next_slot], tasks))
-        state = jax.tree.map(lambda a, b: _where(done, a, b), fresh_state, state)
-        seen = (obs, action, outcome, slot)
-        return (state, _where(done, fresh_obs, outcome.obs), next_slot, taken + jnp.sum(done)), seen
-
-    start = (envs.state, envs.obs, jnp.arange(n_envs), jnp.int32(n_envs - 1))
-    (state, obs, slot, _), (all_obs, action, outcome, slots) = jax.lax.scan(step, start, (noise, env_keys))
-
-    values = nets.value(params, all_obs)  # f32[T, N]  one large product is cheaper than T small ones
-    next_values = jnp.concatenate([values[1:], nets.value(params, obs)[None]])
+    running, steps, episodes = advance(env, act, noise, envs, proposals, k_env)
+    values = nets.value(params, steps.obs)  # f32[T, N]  one large product is cheaper than T small ones
+    next_values = jnp.concatenate([values[1:], nets.value(params, running.obs)[None]])
+    outcome = steps.outcome
     reward = outcome.reward
     if env.truncates:  # a truncated episode also earns what the critic expects after its last observation
         cut = outcome.truncated & ~outcome.terminated
@@ -82,11 +78,50 @@ def play(
     done = outcome.terminated | outcome.truncated
     advantage = gae(reward, values, next_values, done, config.gamma, config.gae_lambda)
 
-    episodes = _episodes(envs, tasks, slots, outcome, advantage)
+    def mean(x: Array) -> Array:
+        return _total(x, steps.slot, episodes.steps.shape[0]) / jnp.maximum(episodes.steps, 1)
+
+    episodes = episodes._replace(gae=mean(advantage), abs_gae=mean(jnp.abs(advantage)))
+    return running, Rollout(steps.obs, steps.action, values, advantage, reward, steps.slot), episodes
+
+
+def horizon(envs: Envs, proposals: Task) -> tuple[int, int]:
+    """(T, N): the steps of each environment that use up the queue's length, and the number of environments."""
+    n_envs = envs.ret.shape[0]
+    return proposals.seed.shape[0] // n_envs, n_envs
+
+
+def advance(
+    env: Env, act: Callable[[Array, Any], Array], noise: Any, envs: Envs, proposals: Task, key: Array
+) -> tuple[Envs, Steps, Episodes]:
+    """T steps in every environment. `act`: (observations f32[N, o], noise of one step) -> actions.
+
+    `noise` has T rows, one for each step. The episodes' advantages are NaN: those are for the student to say.
+    """
+    n_steps, n_envs = horizon(envs, proposals)
+    tasks = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), envs.task, proposals)
+    env_keys = jax.random.split(key, (n_steps, n_envs))
+
+    def step(carry: Any, x: Any) -> Any:
+        state, obs, slot, taken = carry
+        noise, keys = x
+        action = act(obs, noise)
+        state, outcome = jax.vmap(env.step)(keys, state, action)
+
+        done = outcome.terminated | outcome.truncated
+        next_slot = jnp.where(done, taken + jnp.cumsum(done), slot)  # finishers queue up in order
+        fresh_state, fresh_obs = jax.vmap(env.reset)(jax.tree.map(lambda a: a[next_slot], tasks))
+        state = jax.tree.map(lambda a, b: _where(done, a, b), fresh_state, state)
+        seen = Steps(obs, action, outcome, slot)
+        return (state, _where(done, fresh_obs, outcome.obs), next_slot, taken + jnp.sum(done)), seen
+
+    start = (envs.state, envs.obs, jnp.arange(n_envs), jnp.int32(n_envs - 1))
+    (state, obs, slot, _), steps = jax.lax.scan(step, start, (noise, env_keys))
+    episodes = _episodes(envs, tasks, steps)
     running = Envs(
         state, obs, jax.tree.map(lambda a: a[slot], tasks), episodes.ret[slot], episodes.length[slot]
     )  # fmt: skip
-    return running, Rollout(all_obs, action, values, advantage, reward, slots), episodes
+    return running, steps, episodes
 
 
 def gae(reward: Array, value: Array, next_value: Array, done: Array, gamma: float, lam: float) -> Array:
@@ -102,18 +137,18 @@ def gae(reward: Array, value: Array, next_value: Array, done: Array, gamma: floa
     return jax.lax.scan(backwards, jnp.zeros_like(delta[0]), (delta, alive), reverse=True, unroll=8)[1]
 
 
-def _episodes(envs: Envs, tasks: Task, slots: Array, outcome: Any, advantage: Array) -> Episodes:
-    """Sum the steps of each episode: `slots` says for every step which episode it belongs to."""
+def _episodes(envs: Envs, tasks: Task, played: Steps) -> Episodes:
+    """Sum the steps of each episode."""
     n_envs, n_slots = envs.ret.shape[0], tasks.seed.shape[0]
+    outcome, unknown = played.outcome, jnp.full(n_slots, jnp.nan)
 
     def total(x: Array) -> Array:
-        return jnp.zeros(n_slots, x.dtype).at[slots].add(x)
+        return _total(x, played.slot, n_slots)
 
     def before(x: Array) -> Array:
         return jnp.zeros(n_slots, x.dtype).at[:n_envs].set(x)
 
-    steps = total(jnp.ones(slots.shape, jnp.int32))
-    played = jnp.maximum(steps, 1)
+    steps = total(jnp.ones(played.slot.shape, jnp.int32))
     earlier = before(envs.length)
     return Episodes(
         task=tasks,
@@ -121,11 +156,16 @@ def _episodes(envs: Envs, tasks: Task, slots: Array, outcome: Any, advantage: Ar
         length=earlier + steps,
         steps=steps,
         success=total(outcome.success.astype(jnp.int32)) > 0,
-        gae=total(advantage) / played,
-        abs_gae=total(jnp.abs(advantage)) / played,
+        gae=unknown,
+        abs_gae=unknown,
         started=(earlier == 0) & (steps > 0),
         finished=total((outcome.terminated | outcome.truncated).astype(jnp.int32)) > 0,
     )
+
+
+def _total(x: Array, slot: Array, n_slots: int) -> Array:
+    """The sum over the steps of each episode: `slot` says for every step which one it belongs to."""
+    return jnp.zeros(n_slots, x.dtype).at[slot].add(x)
 
 
 def _where(done: Array, fresh: Array, old: Array) -> Array:

@@ -1,14 +1,14 @@
 """The student learns: Soft Actor-Critic, update for update what Stable-Baselines3 does.
 
 Two critics Q(s, a) with slow copies as targets, and a policy that is a normal squashed by tanh, so that actions lie in
-[-1, 1]; scaling them to an environment's bounds is left to the caller. Everything here is a pure function of explicit
-state; transitions come from `replay.py`. The tests hold it against Stable-Baselines3.
+[-1, 1]; `in_bounds` scales them to an environment's. Everything here is a pure function of explicit state; transitions
+come from `replay.py`. The tests hold it against Stable-Baselines3.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,11 @@ from procurl.students.replay import Replay
 from procurl.students.transitions import Transitions
 
 EPS = 1e-8  # torch's Adam
+PRECISION = {
+    "float32": nets.FULL,
+    "tf32": jax.lax.DotAlgorithmPreset.TF32_TF32_F32,
+    "bf16": jax.lax.DotAlgorithmPreset.BF16_BF16_F32,
+}
 
 Layers = list[dict[str, Array]]
 
@@ -42,11 +47,33 @@ class Student(NamedTuple):
     updates: Array  # i32[]  made so far
 
 
+class Trainee(NamedTuple):
+    """A student and the steps that it learns from."""
+
+    student: Student
+    buffer: Replay
+
+
 class Losses(NamedTuple):
     actor: Array
     critic: Array
     entropy: Array  # alpha in this update
     log_prob: Array  # mean log-probability of the policy's actions: minus its entropy
+
+
+def begin(key: Array, obs_size: int, action_size: int, config: SAC) -> Trainee:
+    """Nothing has been played yet."""
+    return Trainee(init(key, obs_size, action_size, config), replay.empty(config.capacity, obs_size, action_size))
+
+
+def practise(trainee: Trainee, rows: Array, key: Array, config: SAC) -> tuple[Trainee, Losses]:
+    """An iteration's steps, f32[n_steps, 2 o + a + 2], go into the buffer, and the updates for them follow.
+
+    Losses are means over the updates.
+    """
+    buffer = replay.add(trainee.buffer, rows)
+    student, losses = learn(trainee.student, buffer, config.n_steps // config.every, key, config)
+    return Trainee(student, buffer), jax.tree.map(jnp.mean, losses)
 
 
 def init(key: Array, obs_size: int, action_size: int, config: SAC) -> Student:
@@ -65,10 +92,25 @@ def init(key: Array, obs_size: int, action_size: int, config: SAC) -> Student:
 @jit
 def act(networks: Networks, obs: Array, key: Array | None = None) -> Array:
     """Actions in [-1, 1], f32[..., a]: random with a key, the most likely ones, tanh(mean), without."""
-    mean, log_std = _policy(networks.actor, obs)
     if key is None:
-        return jnp.tanh(mean)
-    return squashed(mean, log_std, jax.random.normal(key, mean.shape))[0]
+        return most_likely(networks.actor, obs)
+    noise = jax.random.normal(key, (*obs.shape[:-1], networks.actor[-1]["b"].shape[-1] // 2))
+    return sampled(networks.actor, obs, noise)
+
+
+def sampled(actor: Layers, obs: Array, noise: Array) -> Array:
+    """tanh(mean + std noise), f32[..., a]."""
+    return squashed(*_policy(actor, obs), noise)[0]
+
+
+def most_likely(actor: Layers, obs: Array) -> Array:
+    """tanh(mean), f32[..., a]."""
+    return jnp.tanh(_policy(actor, obs)[0])
+
+
+def in_bounds(action: Any, low: Any, high: Any) -> Any:
+    """From [-1, 1] to [low, high]."""
+    return (low + high) / 2 + (high - low) / 2 * action
 
 
 @jit
@@ -106,21 +148,25 @@ def update(student: Student, batch: Transitions, key: Array, config: SAC) -> tup
     coefficient may wait until log pi(a~|s) is at hand, where Stable-Baselines3 moves it first. The noise is a function
     of the key and of the number of updates so far: one key serves them all.
     """
+    precision = PRECISION[config.precision] if jax.default_backend() == "gpu" else nets.FULL  # CPUs have no other
+    policy = partial(_policy, precision=precision)
+    both_q = partial(_both_q, precision=precision)
+    smaller_q = partial(_smaller_q, precision=precision)
     actor, critics = student.networks
     alpha = jnp.exp(student.log_entropy)
     noise, next_noise = jax.random.normal(jax.random.fold_in(key, student.updates), (2, *batch.action.shape))
 
-    next_action, next_log_prob = squashed(*_policy(actor, batch.next_obs), next_noise)
-    next_value = _smaller_q(student.targets, batch.next_obs, next_action) - alpha * next_log_prob
+    next_action, next_log_prob = squashed(*policy(actor, batch.next_obs), next_noise)
+    next_value = smaller_q(student.targets, batch.next_obs, next_action) - alpha * next_log_prob
     target = batch.reward + config.gamma * (1 - batch.terminated) * next_value  # f32[B]
 
     def critic_loss(critics: tuple[Layers, Layers]) -> Array:
-        first, second = _both_q(critics, batch.obs, batch.action)
+        first, second = both_q(critics, batch.obs, batch.action)
         return 0.5 * (jnp.mean((first - target) ** 2) + jnp.mean((second - target) ** 2))
 
     def actor_loss(actor: Layers, critics: tuple[Layers, Layers]) -> tuple[Array, Array]:
-        action, log_prob = squashed(*_policy(actor, batch.obs), noise)
-        return jnp.mean(alpha * log_prob - _smaller_q(critics, batch.obs, action)), jnp.mean(log_prob)
+        action, log_prob = squashed(*policy(actor, batch.obs), noise)
+        return jnp.mean(alpha * log_prob - smaller_q(critics, batch.obs, action)), jnp.mean(log_prob)
 
     loss_critic, gradient = jax.value_and_grad(critic_loss)(critics)
     critics, critic_optimiser = adam.step(critics, gradient, student.critic_optimiser, config.lr, EPS)
@@ -152,17 +198,19 @@ def squashed(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
     return action, jnp.sum(log_prob, axis=-1)
 
 
-def _policy(actor: Layers, obs: Array) -> tuple[Array, Array]:
+def _policy(actor: Layers, obs: Array, precision: Any = nets.FULL) -> tuple[Array, Array]:
     """Mean and log-std before tanh, f32[..., a] each."""
-    mean, log_std = jnp.split(nets.mlp(actor, obs), 2, axis=-1)
+    mean, log_std = jnp.split(nets.mlp(actor, obs, precision), 2, axis=-1)
     return mean, jnp.clip(log_std, *LOG_STD)
 
 
-def _both_q(critics: tuple[Layers, Layers], obs: Array, action: Array) -> tuple[Array, Array]:
+def _both_q(
+    critics: tuple[Layers, Layers], obs: Array, action: Array, precision: Any = nets.FULL
+) -> tuple[Array, Array]:
     seen = jnp.concatenate([obs, action], axis=-1)
-    first, second = (nets.mlp(critic, seen)[..., 0] for critic in critics)
+    first, second = (nets.mlp(critic, seen, precision)[..., 0] for critic in critics)
     return first, second
 
 
-def _smaller_q(critics: tuple[Layers, Layers], obs: Array, action: Array) -> Array:
-    return jnp.minimum(*_both_q(critics, obs, action))
+def _smaller_q(critics: tuple[Layers, Layers], obs: Array, action: Array, precision: Any = nets.FULL) -> Array:
+    return jnp.minimum(*_both_q(critics, obs, action, precision))

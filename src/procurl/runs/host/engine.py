@@ -18,21 +18,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from procurl.config import SAC, Config
+from procurl.config import Config
 from procurl.devices import available_cores
 from procurl.envs.host_tasks import HostTask
 from procurl.errors import ConfigError
 from procurl.programs import kind
 from procurl.runs.evaluation import Scores
 from procurl.runs.host.member import Actor, Steps
-from procurl.runs.host.program import HostProgram, Learner, program_for
+from procurl.runs.host.program import HostProgram, program_for
 from procurl.runs.host.records import AllSteps, Running, episodes_of, host_tasks, of_seed, places_of
 from procurl.runs.host.workers import Workers
 from procurl.runs.interrupt import CompiledInThread
 from procurl.runs.seeds import Seeds, fastest
 from procurl.runs.store.state import arranged, named
 from procurl.runs.trace import Trace, is_sound
+from procurl.students import replay
 from procurl.students.regressor import ReturnRegressor
+from procurl.students.sac import Trainee
 from procurl.students.transitions import as_transitions, row_width
 from procurl.types import Continuous, HostEnv, Task, Teacher
 
@@ -41,7 +43,7 @@ class HostCarry(NamedTuple):
     """All that lives from one iteration to the next. The environments, in the workers, stand where `running` says."""
 
     teacher: Any
-    learner: Learner
+    learner: Trainee
     running: Running
     values: tuple[ReturnRegressor, ...]  # one per seed
     alive: Any  # bool[S]  has not failed
@@ -97,7 +99,7 @@ class HostEngine:
         return HostCarry(teacher, learner, running, values, alive & is_sound(trace)), trace
 
     def _play(
-        self, learner: Learner, running: Running, tasks: Any, t: int, alive: Any
+        self, learner: Trainee, running: Running, tasks: Any, t: int, alive: Any
     ) -> tuple[Running, AllSteps, Any]:
         """Every member plays its share of the steps. Of the queue, member i takes the places i, i + N, i + 2 N ..."""
         n, share = self.sac.n_envs, self.sac.n_steps // self.sac.n_envs
@@ -190,7 +192,7 @@ class HostEngine:
     def params(self, carry: HostCarry) -> Any:
         return self.seeds.to_host(carry.learner.student.networks)._asdict()
 
-    def _actors(self, learner: Learner) -> list[Actor]:
+    def _actors(self, learner: Trainee) -> list[Actor]:
         return apart(self.seeds.to_host(learner.student.networks.actor), self.seeds.n)
 
     # --- checkpoints ---
@@ -199,9 +201,8 @@ class HostEngine:
         """All that a checkpoint needs: of buffer and actions, only the parts in use."""
         state = {"teacher": carry.teacher, "learner": carry.learner, "running": carry.running, "alive": carry.alive}
         host = self.seeds.to_host(state)
-        buffer, running = host["learner"].buffer, host["running"]
-        trimmed = buffer._replace(rows=buffer.rows[:, : _filled(buffer.added, self.sac)])
-        host["learner"] = host["learner"]._replace(buffer=trimmed)
+        running = host["running"]
+        host["learner"] = host["learner"]._replace(buffer=replay.trimmed(host["learner"].buffer))
         host["running"] = running._replace(actions=running.actions[:, :, : running.length.max()])
         return named({**host, "values": [v.state_dict() for v in carry.values]})
 
@@ -211,10 +212,8 @@ class HostEngine:
         teacher, learner, tasks = self.seeds.shapes(begun)
         s, n, a = self.seeds.n, self.sac.n_envs, self.env.action.size
         tensors = {"alive": np.ones(s, bool), **tensors}  # an earlier version ended a run with its first failed seed
-        filled = _filled(tensors.get("learner.buffer.added", np.zeros(1)), self.sac)
         longest = int(tensors.get("running.length", np.zeros(1)).max())
-        buffer = learner.buffer
-        trimmed = buffer._replace(rows=jax.ShapeDtypeStruct((s, filled, buffer.rows.shape[2]), jnp.float32))
+        trimmed = replay.trimmed_shape(learner.buffer, tensors.get("learner.buffer.added", 0))
         values = self._regressors()
         like = {
             "teacher": teacher,
@@ -229,9 +228,7 @@ class HostEngine:
             "alive": jax.ShapeDtypeStruct((s,), jnp.bool_),
         }
         state = arranged(tensors, like, where)
-        rows = np.zeros((s, *buffer.rows.shape[1:]), np.float32)
-        rows[:, :filled] = state["learner"].buffer.rows
-        learner = state["learner"]._replace(buffer=state["learner"].buffer._replace(rows=rows))
+        learner = state["learner"]._replace(buffer=replay.widened(state["learner"].buffer, self.sac.capacity))
         actions = np.zeros((s, n, self.env.max_steps, a), np.float32)
         actions[:, :, :longest] = state["running"].actions
         running = jax.tree.map(np.array, state["running"]._replace(actions=actions))
@@ -281,10 +278,6 @@ def score(workers: Workers, actors: list[Actor], held_out: Any, repeats: int) ->
 
 def _stacked(trees: list[Any]) -> Any:
     return jax.tree.map(lambda *x: np.stack(x), *trees)
-
-
-def _filled(added: Any, config: SAC) -> int:
-    return min(int(np.max(added)), config.capacity)
 
 
 def _shapes_of(value: ReturnRegressor, tensors: dict[str, np.ndarray], k: int) -> Any:
