@@ -215,7 +215,9 @@ def _most_overlapping(every: Manifolds, distance: Array) -> Manifolds:
     touching = every.active.any(1)  # bool[C, 5, N]
     depth = jnp.where(touching, distance, FAR)
     order = np.arange(len(depth))
-    closer = (depth[None] < depth[:, None]) | ((depth[None] == depth[:, None]) & (order[None] < order[:, None])[..., None, None])
+    closer = (depth[None] < depth[:, None]) | (
+        (depth[None] == depth[:, None]) & (order[None] < order[:, None])[..., None, None]
+    )
     kept = touching & (closer.sum(1) < SLOTS)
     place = jnp.where(kept, jnp.cumsum(kept, axis=0) - 1, SLOTS)
     chosen = place == np.arange(SLOTS)[:, None, None, None]  # bool[K, C, 5, N]

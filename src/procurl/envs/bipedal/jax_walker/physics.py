@@ -202,9 +202,7 @@ def slept(world: World, at_rest: Array) -> World:
     slow = (x * x + y * y <= SLEEPY_SPEED**2) & (jnp.abs(spin) <= SLEEPY_SPIN)
     still = jnp.where(slow.all(0), world.still + DT, 0.0)
     asleep = (still >= TIME_TO_SLEEP) & at_rest
-    return world._replace(
-        velocity=jnp.where(asleep, 0.0, world.velocity), still=jnp.where(asleep, 0.0, still)
-    )
+    return world._replace(velocity=jnp.where(asleep, 0.0, world.velocity), still=jnp.where(asleep, 0.0, still))
 
 
 def with_impacts(terrain: Terrain, world: World, begin: Array) -> World:
@@ -225,6 +223,8 @@ def with_impacts(terrain: Terrain, world: World, begin: Array) -> World:
     moving = impacts.Moving(begin, world.pose, jnp.zeros_like(begin[0]), world.velocity)
     met, share = impacts.next_impact(terrain, moving)
     _, world, moving, _, _ = jax.lax.while_loop(
-        lambda carry: (carry[0] < impacts.MOST_IMPACTS) & carry[4].any(), meet, (jnp.int32(0), world, moving, share, met)
+        lambda carry: (carry[0] < impacts.MOST_IMPACTS) & carry[4].any(),
+        meet,
+        (jnp.int32(0), world, moving, share, met),
     )
     return world._replace(pose=moving.end, velocity=moving.velocity)
