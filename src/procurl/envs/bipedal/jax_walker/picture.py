@@ -14,9 +14,8 @@ from procurl.envs.pictures import GOAL_COLOUR, WALL, Canvas, Frame
 SEEN = 3.6  # metres to each side of the hull
 ABOVE = 1.9  # metres above the ground that the camera looks at
 SKY, EARTH, STUMP = (236, 241, 247), (196, 214, 186), (150, 158, 170)
-# Back to front. The far leg is darker, so that the two can be told apart.
-PAINTED = ((RIGHT, (126, 62, 12)), (RIGHT_FOOT, (126, 62, 12)), (HULL, (86, 96, 196)))
-PAINTED += ((LEFT, (228, 118, 40)), (LEFT_FOOT, (228, 118, 40)))
+NEAR, FAR = (228, 118, 40), (126, 62, 12)  # leg
+PAINTED = {RIGHT: FAR, RIGHT_FOOT: FAR, HULL: (86, 96, 196), LEFT: NEAR, LEFT_FOOT: NEAR}  # back to front
 
 
 def picture(pose: Any, terrain: Any) -> Frame:
@@ -37,8 +36,8 @@ def picture(pose: Any, terrain: Any) -> Frame:
     rectangle(GOAL - 0.03, GOAL + 0.03, GROUND, GROUND + 3.0, GOAL_COLOUR)
     rectangle(0.0, float(terrain.end), GROUND - 0.03, GROUND, WALL)
 
-    for body, colour in PAINTED:
+    for body, colour in PAINTED.items():
         cos, sin = np.cos(angle[body]), np.sin(angle[body])
         turned = CORNERS[body] @ np.array([[cos, sin], [-sin, cos]])
-        canvas.polygon(turned + (x[body], y[body]) - camera, colour)
+        canvas.polygon(turned + np.array([x[body], y[body]]) - camera, colour)
     return canvas.frame()
