@@ -69,7 +69,12 @@ def on_stump(env: StumpTracks) -> bool:
 
 
 def record(
-    contexts: np.ndarray, policy: Callable[[np.ndarray], np.ndarray], steps: int, *, first_seed: int = 0, ahead: float = 0
+    contexts: np.ndarray,
+    policy: Callable[[np.ndarray], np.ndarray],
+    steps: int,
+    *,
+    first_seed: int = 0,
+    ahead: float = 0,
 ) -> Recorded:
     """Plays every context once, `ahead` metres further on than usual if that is asked for."""
     n = len(contexts)
