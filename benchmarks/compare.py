@@ -98,8 +98,7 @@ def compare(setting: str, args: argparse.Namespace) -> None:
                 f"{path} holds {held[0]} seeds from {held[1]} of {earlier['steps'][-1]} steps: choose another --name"
             )
         summary["teachers"] = earlier["teachers"]
-        with np.load(path.with_suffix(".npz"), allow_pickle=False) as kept:
-            arrays = dict(kept)
+        arrays = traces(path)
     for name in args.teachers:
         strategy, variant, on_pool = parts_of(name)
         around = {"on_pool": True} if on_pool else {}
@@ -137,8 +136,7 @@ def merge(stem: str, folders: list[Path], out: Path) -> None:
                 raise SystemExit(f"{folder}: {key} = {part.get(key)}, but {folders[0]} has {parts[0].get(key)}")
         for name, r in part["teachers"].items():
             teachers[name] = {k: v for k, v in r.items() if k not in SPEEDS}
-        with np.load(folder / f"{stem}.npz", allow_pickle=False) as kept:
-            arrays |= dict(kept)
+        arrays |= traces(folder / f"{stem}.json")
     summary = parts[0] | {"teachers": teachers}
     (out / f"{stem}.json").write_text(json.dumps(summary, indent=1) + "\n")
     np.savez_compressed(out / f"{stem}.npz", **arrays)
@@ -169,6 +167,14 @@ def record(stem: str, setting: str, folders: list[Path], out: Path) -> None:
     for picture in figures.save_all(list(results.values()), out):
         picture.rename(out / picture.name.replace(setting, stem, 1))
     print(table(summary))
+
+
+def traces(path: Path) -> dict[str, np.ndarray]:
+    """What the curriculum pictures need, beside this summary; nothing of a comparison that came with git."""
+    if not path.with_suffix(".npz").exists():
+        return {}
+    with np.load(path.with_suffix(".npz"), allow_pickle=False) as kept:
+        return dict(kept)
 
 
 def about(result: Result) -> dict:
@@ -283,10 +289,9 @@ def draw(names: list[str], settings: list[str], folder: Path, title: str, images
         axes.set_xlabel("environment steps (millions)")
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25, linewidth=0.6)
-        traces = folder / f"{name}-{setting}.npz"
-        if traces.exists():
-            with np.load(traces, allow_pickle=False) as arrays:
-                results = {t: restored(summary, dict(arrays), t) for t in summary["teachers"]}
+        arrays = traces(folder / f"{name}-{setting}.json")
+        results = {t: restored(summary, arrays, t) for t in summary["teachers"] if f"{t}/context" in arrays}
+        if results:
             shown = ("procurl-path", "procurl-target", "currot", "iid", "target")
             compared = [results[t] for t in shown if t in results]
             pictures = figures.curriculum(setting, list(results.values()))

@@ -38,9 +38,9 @@ class Teacher:
     def __init__(self, name, n_envs):
         import procurl
 
-        space = procurl.task_space([0.1], [LONG], ["pole length"], target=[LONG], value_range=(0, 500))
+        space = procurl.task_space([0.1], [LONG], ["pole length"], target=[LONG])
         self.curriculum = procurl.Curriculum(procurl.make_teacher(name, space), every=BATCH, n_envs=n_envs)
-        self.value = procurl.ReturnRegressor(space, every=50)  # returns are not discounted: 0 to 500
+        self.value = procurl.ReturnRegressor(space, every=50)
 
     def next(self):
         return self.curriculum.next()

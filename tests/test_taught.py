@@ -140,7 +140,10 @@ def test_values_that_are_all_alike_are_told(space, caplog):
     played(procurl.ProCuRLUnif(space), lambda t: np.full(len(t.seed), 0.5), lambda c: round(c[0]))
     [told] = warnings_of(caplog)
     assert "ProCuRLUnif proposed tasks as uniform draws would (effective share" in told
-    assert "the student's values are alike on all tasks: does it see the context (TaskEnv(observe=True))?" in told
+    assert (
+        "the student's values are alike on all tasks: does it see the context (Gymnasium: TaskEnv(observe=True))?"
+        in told
+    )
 
 
 def test_targets_out_of_reach_are_told(caplog):

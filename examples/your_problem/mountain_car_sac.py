@@ -21,7 +21,7 @@ def make_env():
     return TaskEnv(gymnasium.make("MountainCarContinuous-v0", max_episode_steps=300), space, set_power, observe=True)
 
 
-def main(teacher="auto", seed=0, steps=30_000, out="runs/mountain-car"):
+def main(teacher="auto", seed=0, steps=60_000, out="runs/mountain-car"):
     env = make_vec_env(make_env, n_envs=4)
     callback = CurriculumCallback(
         space, env, teacher=teacher, seed=int(seed), probe=make_env(), evaluate_every=int(steps) // 5, out=out

@@ -22,12 +22,12 @@ def make_env():
     return TaskEnv(gymnasium.make("Pendulum-v1"), space, set_physics, observe=True)
 
 
-def main(teacher="auto", seed=0, steps=20_000, out="runs/pendulum"):
+def main(teacher="auto", seed=0, steps=40_000, out="runs/pendulum"):
     env = make_vec_env(make_env, n_envs=3, vec_env_cls=SubprocVecEnv, vec_env_kwargs={"start_method": "spawn"})
     callback = CurriculumCallback(
         space, env, teacher=teacher, seed=int(seed), probe=make_env(), evaluate_every=int(steps) // 5, out=out
     )
-    SAC("MlpPolicy", env, gradient_steps=3, seed=int(seed), device="cpu").learn(int(steps), callback=callback)
+    SAC("MlpPolicy", env, seed=int(seed), device="cpu").learn(int(steps), callback=callback)
     env.close()
 
 

@@ -42,7 +42,7 @@ def begin(key: Array, env: Env, teacher: Teacher, config: Config) -> Carry:
     k_teacher, k_student, k_pick = begin_keys(key)
     teacher_state = teacher.init(k_teacher)
     first_tasks = teacher.propose(teacher_state, k_pick, config.student.n_envs)
-    student = learner_of(config.student).begin(k_student, env, teacher.space)
+    student = learner_of(config.student, teacher.space).begin(k_student, env, teacher.space)
     return Carry(teacher_state, student, rollout.begin(env, first_tasks))
 
 
@@ -52,10 +52,10 @@ def iteration(
     """One round of Algorithm 1: iteration t, counted from 0."""
     teacher_state, student, envs = carry
     k_pick, k_play, k_learn, k_watch = iteration_keys(key, t)
-    learner = learner_of(config.student)  # PPO or SAC
+    learner = learner_of(config.student, teacher.space)  # PPO or SAC
 
     tasks = teacher.propose(teacher_state, k_pick, config.student.n_steps)  # 1. the teacher picks
-    envs, played, episodes = learner.play(student, env, envs, tasks, k_play)  # 2. the student plays
+    student, envs, played, episodes = learner.play(student, env, envs, tasks, k_play)  # 2. the student plays
     learnt, losses = learner.learn(student, played, episodes, k_learn, t)  # 3. the student learns
     critic = Overheard(learner.critic(learnt if config.watch_after_update else student, env))
     teacher_state = teacher.observe(teacher_state, k_watch, episodes, critic)  # 4. the teacher watches

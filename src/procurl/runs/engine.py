@@ -131,7 +131,7 @@ def _programs(shared_config: Config, mesh: Mesh, kind: Any) -> Programs:
 
     def only_teach(own: Own, carry: Carry, t: Array, world: Any) -> Any:
         env, teacher, config = own_world(own, world, shared_config)
-        critic = learner_of(config.student).critic(carry.student, env)
+        critic = learner_of(config.student, teacher.space).critic(carry.student, env)
         return teach_once(teacher, carry.teacher, critic, own.key, config.student)
 
     is_small = shared_config.sac is None  # without a replay buffer

@@ -107,7 +107,10 @@ class IdleWatch:
         width = value_range[1] - value_range[0]
         if "mean" in values:
             if values["spread"] < 0.01 * width:
-                why = "the student's values are alike on all tasks: does it see the context (TaskEnv(observe=True))?"
+                why = (
+                    "the student's values are alike on all tasks: does it see the context (Gymnasium: "
+                    "TaskEnv(observe=True))?"
+                )
             elif values.get("learnable_tasks") == 0:  # not there, or NaN: it asked for none
                 why = "no task has a value well within the range: all are hopeless or solved in the student's eyes."
             elif values.get("learnable_targets") == 0:

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from procurl.config import PPO, SAC
-from procurl.students import ppo, replay, returns, rollout, sac
+from procurl.students import belief, ppo, replay, returns, rollout, sac
+from procurl.students.belief import Belief, Believed
 from procurl.students.critic import StudentCritic
 from procurl.students.replay import Experience
 from procurl.students.returns import Returns
@@ -30,8 +31,8 @@ class Learner(Protocol):
         """The state before anything is played."""
         ...
 
-    def play(self, student: Any, env: Env, envs: Envs, tasks: Task, key: Array) -> tuple[Envs, Any, Episodes]:
-        """All environments advance; whenever an episode ends, the next of the tasks begins."""
+    def play(self, student: Any, env: Env, envs: Envs, tasks: Task, key: Array) -> tuple[Any, Envs, Any, Episodes]:
+        """All environments advance; whenever an episode ends, the next of the tasks begins. The student looks on."""
         ...
 
     def learn(self, student: Any, played: Any, episodes: Episodes, key: Array, t: Array | int) -> tuple[Any, Any]:
@@ -43,8 +44,11 @@ class Learner(Protocol):
         ...
 
 
-def learner_of(config: PPO | SAC) -> Learner:
-    return SACLearner(config) if isinstance(config, SAC) else PPOLearner(config)
+def learner_of(config: PPO | SAC, space: TaskSpace) -> Learner:
+    learns_range = space.value_range is None
+    if isinstance(config, SAC):
+        return SACLearner(config, learns_range)
+    return DoubtedPPO(PPOLearner(config)) if learns_range else PPOLearner(config)
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,8 @@ class PPOLearner:
 
     def play(
         self, student: ppo.Student, env: Env, envs: Envs, tasks: Task, key: Array
-    ) -> tuple[Envs, Rollout, Episodes]:
-        return rollout.play(env, student.params, envs, tasks, key, self.config)
+    ) -> tuple[ppo.Student, Envs, Rollout, Episodes]:
+        return student, *rollout.play(env, student.params, envs, tasks, key, self.config)
 
     def learn(
         self, student: ppo.Student, played: Rollout, episodes: Episodes, key: Array, t: Array | int
@@ -68,6 +72,42 @@ class PPOLearner:
 
     def critic(self, student: ppo.Student, env: Env) -> Critic:
         return StudentCritic(env, student.params)
+
+
+class DoubtedStudent(NamedTuple):
+    student: ppo.Student
+    belief: Belief
+
+    @property
+    def params(self) -> Any:
+        return self.student.params
+
+
+@dataclass(frozen=True)
+class DoubtedPPO:
+    """PPO where nobody said what returns to expect: its critic is believed as far as it predicts them."""
+
+    inner: PPOLearner
+
+    def begin(self, key: Array, env: Env, space: TaskSpace) -> DoubtedStudent:
+        return DoubtedStudent(self.inner.begin(key, env, space), belief.begin())
+
+    def play(
+        self, student: DoubtedStudent, env: Env, envs: Envs, tasks: Task, key: Array
+    ) -> tuple[DoubtedStudent, Envs, Rollout, Episodes]:
+        """What its critic said of tasks meets what comes of them, before an update makes it say something else."""
+        _, envs, played, episodes = self.inner.play(student.student, env, envs, tasks, key)
+        compared = belief.compared(student.belief, played.value, played.slot, episodes)
+        return student._replace(belief=compared), envs, played, episodes
+
+    def learn(
+        self, student: DoubtedStudent, played: Rollout, episodes: Episodes, key: Array, t: Array | int
+    ) -> tuple[DoubtedStudent, ppo.Losses]:
+        learnt, losses = self.inner.learn(student.student, played, episodes, key, t)
+        return student._replace(student=learnt), losses
+
+    def critic(self, student: DoubtedStudent, env: Env) -> Critic:
+        return Believed(self.inner.critic(student.student, env), student.belief)
 
 
 class SACStudent(NamedTuple):
@@ -84,6 +124,7 @@ class SACLearner:
     """It learns from all steps in its buffer. Values of tasks come from returns, so it need not see the context."""
 
     config: SAC
+    learns_range: bool  # of returns
 
     def begin(self, key: Array, env: Env, space: TaskSpace) -> SACStudent:
         k_networks, k_returns = jax.random.split(key)
@@ -92,7 +133,7 @@ class SACLearner:
 
     def play(
         self, student: SACStudent, env: Env, envs: Envs, tasks: Task, key: Array
-    ) -> tuple[Envs, Experience, Episodes]:
+    ) -> tuple[SACStudent, Envs, Experience, Episodes]:
         """With uniform random actions in the first `start_steps`, and then with the policy's own."""
         k_act, k_env = jax.random.split(key)
         at_random = student.trainee.buffer.added < self.config.start_steps
@@ -106,7 +147,7 @@ class SACLearner:
         after = steps.outcome
         seen = Transitions(steps.obs, steps.action, after.reward, after.obs, after.terminated.astype(jnp.float32))
         value = student.returns.model.value(episodes.task)[steps.slot]
-        return envs, Experience(seen, value, steps.slot), returns.scored(episodes, student.returns)
+        return student, envs, Experience(seen, value, steps.slot), returns.scored(episodes, student.returns)
 
     def learn(
         self, student: SACStudent, played: Experience, episodes: Episodes, key: Array, t: Array | int
@@ -114,9 +155,10 @@ class SACLearner:
         k_update, k_fit = jax.random.split(key)
         rows = replay.as_rows(played.steps).reshape(self.config.n_steps, -1)
         trainee, losses = sac.practise(student.trainee, rows, k_update, self.config)
-        recorded = returns.record(student.returns, episodes)
+        known = returns.record(student.returns, episodes, self.learns_range)
         due = returns.is_due(t, self.config)
-        return SACStudent(trainee, jax.lax.cond(due, returns.fitted, lambda r, _: r, recorded, k_fit)), losses
+        known = jax.lax.cond(due, lambda: returns.fitted(known, k_fit, self.learns_range), lambda: known)
+        return SACStudent(trainee, known), losses
 
     def critic(self, student: SACStudent, env: Env) -> Critic:
         return student.returns.model

@@ -34,12 +34,16 @@ class Returns(NamedTuple):
 
 
 def begin(key: Array, space: TaskSpace, config: SAC) -> Returns:
-    """Nothing is known yet: the smallest return everywhere. Contexts and returns are fitted as they are."""
+    """Nothing is known yet: the smallest return everywhere.
+
+    Contexts and returns are fitted as they are, like the paper's, or in units of the box and of the returns seen where
+    the space names no range of values.
+    """
     layers = nets.init_layers(key, regressor.widths(space))
     at_most = max(config.first_fit, config.fit_every) + config.n_steps  # no episode is shorter than a step
     capacity = BATCH * -(-min(MOST, at_most) // BATCH)
     return Returns(
-        regressor.unfitted(space, layers, scale=False, xp=jnp),
+        regressor.unfitted(space, layers, scale=space.value_range is None, xp=jnp),
         jnp.zeros((capacity, space.dim)), jnp.zeros(capacity), jnp.int32(0),
     )  # fmt: skip
 
@@ -54,14 +58,21 @@ def scored(episodes: Episodes, returns: Returns) -> Episodes:
     return episodes._replace(gae=gae, abs_gae=jnp.abs(gae))
 
 
-def record(returns: Returns, episodes: Episodes) -> Returns:
+def record(returns: Returns, episodes: Episodes, learns_range: bool = False) -> Returns:
     """With the episodes that ended in this iteration; the oldest make room."""
     capacity = returns.ret.shape[0]
     nth = jnp.cumsum(episodes.finished) - 1  # of those that ended
     n = jnp.sum(episodes.finished, dtype=jnp.int32)
     stays = episodes.finished & (nth >= n - capacity)
     row = jnp.where(stays, (returns.recorded + nth) % capacity, capacity)  # beyond the end: dropped
+    model = returns.model
+    if learns_range:  # until the first fit, the smallest return so far
+        least = jnp.min(jnp.where(episodes.finished, episodes.ret, jnp.inf))
+        nothing_yet = (returns.recorded == 0) & (model.known == 0)
+        least = jnp.where(n > 0, jnp.where(nothing_yet, least, jnp.minimum(model.unknown, least)), model.unknown)
+        model = model._replace(unknown=jnp.where(model.known > 0, model.unknown, least))
     return returns._replace(
+        model=model,
         context=returns.context.at[row].set(episodes.task.context, mode="drop"),
         ret=returns.ret.at[row].set(episodes.ret, mode="drop"),
         recorded=returns.recorded + n,
@@ -81,12 +92,16 @@ def is_due(t: Array | int, config: SAC) -> Array:
     return fits((t + 1) * config.n_steps) > fits(t * config.n_steps)
 
 
-def fitted(returns: Returns, key: Array) -> Returns:
+def fitted(returns: Returns, key: Array, learns_range: bool = False) -> Returns:
     """Learn from the episodes since the last fit, and forget them; with fewer than five, wait for the next time."""
     k_order, k_layers = jax.random.split(key)
     model, capacity = returns.model, returns.ret.shape[0]
     n = jnp.minimum(returns.recorded, capacity)
     place = jnp.arange(capacity)
+    if learns_range:
+        low, high = (f(returns.ret, where=place < n, initial=x) for f, x in ((jnp.min, jnp.inf), (jnp.max, -jnp.inf)))
+        alike = jnp.where(low == 0, 1.0, jnp.abs(low))  # then any unit of their size will do
+        model = model._replace(offset=low, unit=jnp.where(high > low, high - low, alike))
     order = jnp.argsort(jnp.where(place < n, jax.random.uniform(k_order, (capacity,)), jnp.inf))  # those in use first
     x = model.inputs(returns.context)[order]  # f32[C, d]
     y = ((returns.ret - model.offset) / model.unit)[order]  # f32[C]

@@ -106,9 +106,10 @@ class ProCuRLPath(PoolTeacher):
         memory = self._remembered(state.memory, episodes)
         start = self.space.pool.context[self._starts(memory, k_start)]
         way = self._way(start, self.space.sample_target(k_target, self.n_pairs).context)
-        rate = self._rate(memory, way.reshape(-1, self.space.dim)).reshape(way.shape[:2])
+        beyond = way[:, 1:]  # a start is played however well it can be done
+        rate = self._rate(memory, beyond.reshape(-1, self.space.dim)).reshape(beyond.shape[:2])
 
-        farthest = jnp.max(jnp.where(rate >= self.delta, jnp.arange(self.n_points), 0), axis=1)  # 0: none
+        farthest = jnp.max(jnp.where(rate >= self.delta, jnp.arange(1, self.n_points), 0), axis=1)  # 0: none
         at_target = farthest == self.n_points - 1
         end = jnp.take_along_axis(way, farthest[:, None, None], axis=1)[:, 0]
         mastery = jnp.clip((rate[:, -1] - self.delta) / jnp.maximum(1 - self.delta, 1e-6), 0.0, 1.0)

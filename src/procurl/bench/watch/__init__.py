@@ -238,6 +238,10 @@ def environment(config: dict[str, Any]) -> Any:
         from procurl.bench.watch.minigrid import MiniGridView
 
         return MiniGridView()
+    if setting == "bipedal-jax":
+        from procurl.envs.bipedal.jax_walker.env import JaxWalker
+
+        return own_view(JaxWalker(**fields))
     if setting == "bipedal":
         return ours.gymnasium.make(
             "procurl/StumpTracks-v0", render_mode="rgb_array", disable_env_checker=True, **fields

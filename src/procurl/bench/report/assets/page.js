@@ -473,16 +473,19 @@
 
   // ------------------------------------------------------------------ what was learnt
 
+  const successKnown = () => study().strategies.some((s) => s.tasks && s.tasks.success.some(known)); // not every environment reports it
+  const metric = () => (successKnown() ? state.metric : "ret");
   function drawLearnt() {
     const box = $("learnt-panels"), list = shown().filter((s) => s.tasks), some = study().strategies.some((s) => s.tasks);
     clear(box);
     $("learnt-body").hidden = !some;
+    $("metric").parentElement.hidden = !successKnown();
     $("learnt-lead").textContent = !some ? "Results on single held-out tasks are not in these files."
-      : `${state.metric === "success" ? "Success" : "Return"} at the end on ${plural(study().targets.counts.length, "distinct held-out context")} of the target distribution, mean over seeds.`;
+      : `${metric() === "success" ? "Success" : "Return"} at the end on ${plural(study().targets.counts.length, "distinct held-out context")} of the target distribution, mean over seeds.`;
     if (!some) return;
-    const [low, high] = state.metric === "success" ? [0, 1] : study().value_range;
+    const [low, high] = metric() === "success" ? [0, 1] : study().value_range;
     const part = (v) => (v - low) / (high - low || 1);
-    const say = (v) => (state.metric === "success" ? percent(v) : fixed(v));
+    const say = (v) => (metric() === "success" ? percent(v) : fixed(v));
     const few = study().targets.counts.length <= 3; // as many bars then
     box.classList.toggle("one", few);
     $("learnt-key").hidden = $("view").parentElement.hidden = few;
@@ -492,22 +495,22 @@
       const n = study().space.names.length, where = study().targets.counts.map((_, k) => study().space.names.map((name, d) => `${words(name)} ${inWords(real(study().targets.contexts[k * n + d], d))}`).join(", "));
       draw(canvas, {
         type: "bar",
-        data: { labels: list.map((s) => s.label), datasets: where.map((name, k) => ({ label: name, data: list.map((s) => s.tasks[state.metric][k]), backgroundColor: list.map((s) => faint(colour(s), 1 - 0.3 * k)) })) },
-        options: { ...frameOf({ x: axis(state.metric === "success" ? "success" : "return", { min: low, max: high }), y: { grid: { display: false }, ticks: { color: style("--text") }, border: { color: style("--line") } } }), parsing: true, indexAxis: "y" },
+        data: { labels: list.map((s) => s.label), datasets: where.map((name, k) => ({ label: name, data: list.map((s) => s.tasks[metric()][k]), backgroundColor: list.map((s) => faint(colour(s), 1 - 0.3 * k)) })) },
+        options: { ...frameOf({ x: axis(metric() === "success" ? "success" : "return", { min: low, max: high }), y: { grid: { display: false }, ticks: { color: style("--text") }, border: { color: style("--line") } } }), parsing: true, indexAxis: "y" },
       });
-      text.textContent = list.map((s) => `${s.label}: ${s.tasks[state.metric].map(say).join(", ")}`).join("; ");
-      canvas.setAttribute("aria-label", `Final ${state.metric === "success" ? "success" : "return"} per held-out context. ${text.textContent}`);
+      text.textContent = list.map((s) => `${s.label}: ${s.tasks[metric()].map(say).join(", ")}`).join("; ");
+      canvas.setAttribute("aria-label", `Final ${metric() === "success" ? "success" : "return"} per held-out context. ${text.textContent}`);
     } else {
       const where = points(study().targets.contexts);
       for (const s of list) {
         const { canvas, text } = panel(box, [swatch(s), ` ${s.label}`]);
-        const values = s.tasks[state.metric], mean = values.reduce((a, b) => a + b, 0) / values.length;
+        const values = s.tasks[metric()], mean = values.reduce((a, b) => a + b, 0) / values.length;
         draw(canvas, {
           type: "scatter", data: { datasets: [{ label: s.label, data: where, pointRadius: innerWidth < 600 ? 3.2 : 5, pointHoverRadius: 6, backgroundColor: values.map((v) => viridis(part(v))), borderColor: style("--card"), borderWidth: 0.7 }] },
           options: frameOf({ x: spaceAxis("x", state.close), y: spaceAxis("y", state.close) }, { plugins: { tooltip: { callbacks: { label: (item) => `${say(values[item.dataIndex])} at ${label(item.parsed.x) ?? `${short(item.parsed.x)}, ${short(item.parsed.y)}`}` } } } }),
         });
         text.textContent = `Mean over contexts ${say(mean)}, lowest ${say(Math.min(...values))}, highest ${say(Math.max(...values))}.`;
-        canvas.setAttribute("aria-label", `${s.label}, final ${state.metric === "success" ? "success" : "return"} over the context space. ${text.textContent}`);
+        canvas.setAttribute("aria-label", `${s.label}, final ${metric() === "success" ? "success" : "return"} over the context space. ${text.textContent}`);
       }
       const [first, ramp, last] = $("learnt-key").children, pen = ramp.getContext("2d");
       first.textContent = say(low);
@@ -523,7 +526,7 @@
     const list = shown().filter((s) => s.tasks), { names } = study().space, n = names.length;
     const rows = study().targets.counts.map((_, k) => [
       ...names.map((_, d) => inWords(real(study().targets.contexts[k * n + d], d))),
-      ...list.map((s) => (state.metric === "success" ? percent(s.tasks.success[k]) : fixed(s.tasks.ret[k]))),
+      ...list.map((s) => (metric() === "success" ? percent(s.tasks.success[k]) : fixed(s.tasks.ret[k]))),
     ]);
     return table([...names.map(words), ...list.map((s) => s.label)], rows, "Final results per held-out context");
   }
