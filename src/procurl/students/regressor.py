@@ -239,7 +239,10 @@ def fit(layers: Layers, data: Any, held: Any, lr: float, epochs: int, batch_size
     def step(i: Array, trained: Any) -> Any:
         layers, state = trained
         batch = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, i * batch_size, batch_size), data)
-        return adam.step(layers, jax.grad(error)(layers, batch), state, lr)
+        stepped = adam.step(layers, jax.grad(error)(layers, batch), state, lr)
+        # No batch is empty here. The choice keeps XLA from rounding otherwise than when all batches were gone through.
+        empty = jnp.sum(batch[2]) == 0
+        return jax.tree.map(lambda old, new: jnp.where(empty, old, new), trained, stepped)
 
     def epoch(carry: Any, _: None) -> tuple[Any, None]:
         trained, best, smallest = carry
