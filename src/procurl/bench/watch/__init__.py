@@ -238,7 +238,7 @@ def environment(config: dict[str, Any]) -> Any:
         from procurl.bench.watch.minigrid import MiniGridView
 
         return MiniGridView()
-    if setting == "bipedal":
+    if setting in ("bipedal", "bipedal-jax"):  # whoever walks in JAX walks in Box2D, and is painted there
         return ours.gymnasium.make(
             "procurl/StumpTracks-v0", render_mode="rgb_array", disable_env_checker=True, **fields
         )

@@ -90,10 +90,14 @@ def prepare(manifolds: Manifolds, pose: Array) -> list[Slot]:
         friction = jnp.stack([dot(t, INVERSE * t) for t in tangents])
         slots.append(
             Slot(
-                jnp.stack(normals), jnp.stack(tangents),
-                jnp.where(there, 1 / jnp.stack([k11, k22]), 0.0), jnp.where(there, 1 / friction, 0.0),
-                jnp.stack([k11, k22, k12]), jnp.stack([k22, k11, -k12]) / jnp.where(block, determinant, 1.0), block,
-            )  # fmt: skip
+                jnp.stack(normals),
+                jnp.stack(tangents),
+                jnp.where(there, 1 / jnp.stack([k11, k22]), 0.0),
+                jnp.where(there, 1 / friction, 0.0),
+                jnp.stack([k11, k22, k12]),
+                jnp.stack([k22, k11, -k12]) / jnp.where(block, determinant, 1.0),
+                block,
+            )
         )
     return slots
 
