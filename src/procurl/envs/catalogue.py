@@ -126,6 +126,13 @@ BIPEDAL = Setting(
     release={"procurl-target": {**RELEASE["procurl-target"], "n_targets": 250}},
 )
 
+# 2560 steps of 128 walkers an iteration, still an update for ten steps; evaluated every 499,200 steps.
+BIPEDAL_JAX = replace(
+    BIPEDAL,
+    summary="BW with the walker in JAX: the same tasks and physics without Box2D, on a GPU or CPU",
+    config=Config(sac=SAC(n_envs=128, n_steps=2560), evaluate_every=195, evaluation_episodes=1),
+)
+
 CATALOGUE: tuple[Entry, ...] = (
     Entry(
         name="point-mass",
@@ -170,5 +177,12 @@ CATALOGUE: tuple[Entry, ...] = (
         gymnasium_id="procurl/StumpTracks-v0",
         gymnasium_class="procurl.envs.bipedal.stump_tracks:StumpTracks",  # extra [box2d]
         settings={"bipedal": BIPEDAL},
+    ),
+    Entry(
+        name="bipedal-jax",
+        environment="procurl.envs.bipedal.jax_walker.env:JaxWalker",
+        space="procurl.envs.bipedal.space:bipedal_space",
+        gymnasium_id="procurl/StumpTracksJax-v0",
+        settings={"bipedal-jax": BIPEDAL_JAX},
     ),
 )

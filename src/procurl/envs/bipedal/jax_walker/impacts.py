@@ -1,8 +1,8 @@
 """What fast bodies do between two steps: Box2D's continuous collisions.
 
-A body whose path during the step leads too deep into the terrain is stopped at the moment of impact, pushed out and, with
-the velocities that the terrain leaves it, sent on for the rest of the step. It does so alone: joints wait for the next
-step. At most eight times a step.
+A body whose path during the step leads too deep into the terrain is stopped at the moment of impact, pushed out and,
+with the velocities that the terrain leaves it, sent on for the rest of the step. It does so alone: joints wait for the
+next step. At most eight times a step.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from procurl.envs.bipedal.jax_walker import contacts
+from procurl.envs.bipedal.jax_walker import collision, contacts
 from procurl.envs.bipedal.jax_walker.body import DT, SLOP
-from procurl.envs.bipedal.jax_walker.collision import (
-    FAR, Manifolds, Pieces, body_distances, nearby, terrain_distances, turned,
-)  # fmt: skip
+from procurl.envs.bipedal.jax_walker.collision import FAR, Manifolds, Pieces
 from procurl.envs.bipedal.jax_walker.terrain import Terrain
 
 DEPTH, TOLERANCE = SLOP, SLOP / 4  # metres: bodies meet at this distance of their cores
@@ -43,9 +41,9 @@ def between(begin: Array, end: Array, share: Array) -> Array:
 
 def distances(pieces: Pieces, pose: Array) -> Array:
     """Of the bodies from the pieces of terrain, f32[C, 5, N]; negative for overlap."""
-    faces = turned(pose)
-    apart = body_distances(pieces, faces).max(1)
-    for distance in terrain_distances(pieces, faces):
+    faces = collision.turned(pose)
+    apart = collision.body_distances(pieces, faces).max(1)
+    for distance in collision.terrain_distances(pieces, faces):
         apart = jnp.maximum(apart, distance)
     return jnp.where(pieces.exists, apart, FAR)
 
@@ -57,8 +55,8 @@ def next_impact(terrain: Terrain, moving: Moving) -> tuple[Array, Array]:
     others takes turns between halving and a secant, and stops within the tolerance, as Box2D's does.
     """
     begin, end = moving.begin, moving.end
-    left = jnp.minimum(turned(begin).x.min(0), turned(end).x.min(0))
-    pieces = nearby(terrain, left)
+    left = jnp.minimum(collision.turned(begin).x.min(0), collision.turned(end).x.min(0))
+    pieces = collision.nearby(terrain, left)
     at_begin, at_end = distances(pieces, begin), distances(pieces, end)
     apart = at_begin > 0
     at_once = (apart & (at_begin < DEPTH + TOLERANCE)).any(0)

@@ -20,14 +20,13 @@ import numpy as np
 from jax import Array
 
 from procurl.envs.bipedal.jax_walker import contacts, impacts, joints
-from procurl.envs.bipedal.jax_walker.body import (
-    CREATED, DT, FEET, GRAVITY, HINGES, HULL, INVERSE, SLOP, TORQUE,
-)  # fmt: skip
+from procurl.envs.bipedal.jax_walker.body import CREATED, DT, FEET, GRAVITY, HINGES, HULL, INVERSE, SLOP, TORQUE
 from procurl.envs.bipedal.jax_walker.collision import NOTHING, ON_GROUND, SLOTS, Manifolds, collide
 from procurl.envs.bipedal.jax_walker.contacts import Impulses
 from procurl.envs.bipedal.jax_walker.joints import SOLVERS, JointImpulse
 from procurl.envs.bipedal.jax_walker.lanes import lanes, stage
-from procurl.envs.bipedal.jax_walker.terrain import START, Terrain
+from procurl.envs.bipedal.jax_walker.terrain import Terrain
+from procurl.envs.bipedal.track import START
 
 VELOCITY_ITERATIONS, POSITION_ITERATIONS = 180, 60
 SHARE, ENOUGH = 0.2, -3 * SLOP  # of an overlap that an iteration corrects; the overlap that may remain
@@ -87,9 +86,9 @@ touching = stage(collide)
 def noticed(terrain: Terrain, world: World, manifolds: Manifolds, where: Array) -> World:
     """What Box2D tells its listener: a contact began or ended. Impulses are carried over.
 
-    A foot's flag is set by every beginning and cleared by every end, even if it still stands on something else: the last
-    of a step's events counts. Box2D goes through contacts from the newest to the oldest, which for a walker on its way
-    to the right is from right to left.
+    A foot's flag is set by every beginning and cleared by every end, even if it still stands on something else: the
+    last of a step's events counts. Box2D goes through contacts from the newest to the oldest, which for a walker on its
+    way to the right is from right to left.
     """
     piece = jnp.where(where, manifolds.piece, world.touched)
 
