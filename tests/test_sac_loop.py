@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_loop import avals
 from worlds import assert_same, assert_same_up_to_rounding, fast, only
 
 import procurl
@@ -181,6 +182,17 @@ def test_an_iteration_is_what_a_slow_version_does():
                 assert fresh == len(finished) > 3
                 np.testing.assert_allclose(sorted(kept.tolist()), sorted(finished), atol=1e-4)
     assert ({*rows[:, -1]}, t) == ({0.0, 1.0}, 2), "both kinds of end must have been seen"
+
+
+@pytest.mark.parametrize("learn_entropy", [True, False])
+def test_the_iteration_is_compiled_once(learn_entropy):
+    """It returns the types that it is given, all of them strong: the engine compiles it ahead for such."""
+    config = Config(sac=dataclasses.replace(SMALL, learn_entropy=learn_entropy))
+    world, key = (Seek(), procurl.make_teacher("iid", space())), jax.random.key(0)
+    begun = jax.eval_shape(lambda key, world: loop.begin(key, *world, config), key, world)
+    iterated = jax.eval_shape(lambda c, key, world: loop.iteration(c, key, 0, *world, config), begun, key, world)
+    assert avals(begun) == avals(iterated[0])
+    assert [name for name, (_, _, is_weak) in avals(begun).items() if is_weak] == []
 
 
 def test_values_are_fitted_when_it_is_time():
