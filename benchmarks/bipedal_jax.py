@@ -6,10 +6,10 @@
 
 `fidelity` plays episodes in Box2D, with random actions and with the policies of trained runs (`procurl train bipedal
 --out RUN`), on tracks of all heights and spacings, and repeats every step in JAX from Box2D's state before it
-(`beside_box2d.py`). What must hold: the 95th percentile of the error of every observation below 1e-3, contact flags equal
-in more than 99 % of steps, and an episode's end within one step. Steps in which a body touches a stump are a row of
-their own. `speed` steps both simulators in turn with the same random actions, and gives steps per second of the clock
-and of the processor; an ended episode is begun anew in both.
+(`beside_box2d.py`). What must hold: the 95th percentile of the error of every observation below 1e-3, contact flags
+equal in more than 99 % of steps, and episodes that end in the same step. Steps in which a body touches a stump are a
+row of their own. `speed` steps both simulators in turn with random actions, and gives steps per second of the clock and
+of the processor; an ended episode is begun anew in both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import beside_box2d as beside
 import numpy as np
 from measure import machine_line
 
@@ -32,7 +31,8 @@ NAMES = [
     "hull angle", "hull spin", "speed x", "speed y", "hip 1", "hip 1 speed", "knee 1", "knee 1 speed", "contact 1",
     "hip 2", "hip 2 speed", "knee 2", "knee 2 speed", "contact 2", *(f"lidar {i}" for i in range(10)),
 ]  # fmt: skip
-NUMBERS = [k for k in range(24) if k not in beside.FLAGS]
+FLAGS, LIDAR = [8, 13], slice(14, 24)
+NUMBERS = [k for k in range(24) if k not in FLAGS]
 
 
 def main() -> None:
@@ -47,10 +47,8 @@ def main() -> None:
     speed.add_argument("--turns", type=int, default=3)
     speed.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
     args = parser.parse_args()
-    if args.part == "fidelity":
-        compare(args)
-    else:
-        race(args)
+    procurl.use_cores(device=getattr(args, "device", "cpu"))
+    compare(args) if args.part == "fidelity" else race(args)
 
 
 # --- fidelity
@@ -116,6 +114,7 @@ def trained(folder: str, rng: np.random.Generator) -> Policy:
 
 
 def beside_each_other(contexts: np.ndarray, policy: Policy, steps: int, turn: int, ahead: float = 0.0) -> Any:
+    import beside_box2d as beside
     import jax
 
     recorded = beside.record(contexts, policy, steps, first_seed=10_000 * turn, ahead=ahead)
@@ -135,7 +134,7 @@ class Steps:
     def __init__(self, obs: np.ndarray, reward: np.ndarray, late: np.ndarray, on_stump: np.ndarray, ended: np.ndarray):
         self.obs = obs  # f32[n, 24]  absolute errors
         self.reward = reward  # f32[n]  absolute errors
-        self.late = late  # bool[n]  one says that the episode ends here, the other does not within a step of it
+        self.late = late  # bool[n]  one says that the episode ends here, the other does not
         self.on_stump, self.ended = on_stump, ended  # bool[n]
 
     @classmethod
@@ -160,8 +159,8 @@ class Steps:
             return f"| {name} | 0 | | | | | | | |"
         obs, reward = self.obs[where], self.reward[where]
         median, most, nearly_all = (np.percentile(obs[:, NUMBERS], q, axis=0).max() for q in (50, 95, 99))
-        flags = np.mean(obs[:, beside.FLAGS] < 0.5)
-        lidar = np.percentile(obs[:, beside.LIDAR], 95, axis=0).max()
+        flags = np.mean(obs[:, FLAGS] < 0.5)
+        lidar = np.percentile(obs[:, LIDAR], 95, axis=0).max()
         return (
             f"| {name} | {where.sum():,} | {median:.1e} | {most:.1e} | {nearly_all:.1e} | {flags:.2%} | {lidar:.1e} "
             f"| {np.percentile(reward, 95):.1e} | {1 - self.late[where].mean():.2%} |"
@@ -173,11 +172,12 @@ class Steps:
 
     def verdict(self) -> str:
         worst = np.percentile(self.obs[:, NUMBERS], 95, axis=0).max()
-        flags = np.mean(self.obs[:, beside.FLAGS] < 0.5)
+        flags = np.mean(self.obs[:, FLAGS] < 0.5)
         holds = worst < 1e-3 and flags > 0.99 and not self.late.any()
         return (
-            f"{'Holds' if holds else 'DOES NOT HOLD'}: worst 95th percentile {worst:.1e} (must be below 1e-3), flags equal "
-            f"in {flags:.3%} (above 99 %), {self.late.sum()} of {self.ended.sum():,} ends of episodes in another step."
+            f"{'Holds' if holds else 'DOES NOT HOLD'}: worst 95th percentile {worst:.1e} (must be below 1e-3), flags "
+            f"equal in {flags:.3%} (above 99 %), {self.late.sum()} of {self.ended.sum():,} ends of episodes in another "
+            "step."
         )
 
 
@@ -191,7 +191,6 @@ def first_observations(sources: dict[str, list[tuple[Any, Any]]]) -> str:
 
 
 def race(args: argparse.Namespace) -> None:
-    procurl.use_cores(device=args.device)
     print(
         f"{'walkers':>8} {'steps/s':>10} {'a CPU second':>13} {'Box2D, one core':>16} {'a CPU second':>13} {'ratio':>6}"
     )
