@@ -23,7 +23,6 @@ from procurl.envs.bipedal.track import make_track
 from procurl.types import Step
 
 FLAGS = [8, 13]  # observations that are contact flags
-LIDAR = slice(14, 24)
 
 
 class Recorded(NamedTuple):

@@ -40,7 +40,7 @@ class Entry:
     environment: str  # the class
     space: str  # the function that builds a setting's task space
     settings: dict[str, Setting]  # the first is Gymnasium's default
-    gymnasium_id: str
+    gymnasium_id: str | None  # None: Gymnasium has another environment for it
     gymnasium_class: str | None = None  # plays in another package; None: `SettingEnv`, around the JAX environment
     scene: str | None = None  # an `envs.pictures.Scene`, if Gymnasium's environment has pictures
 
@@ -182,7 +182,7 @@ CATALOGUE: tuple[Entry, ...] = (
         name="bipedal-jax",
         environment="procurl.envs.bipedal.jax_walker.env:JaxWalker",
         space="procurl.envs.bipedal.space:bipedal_space",
-        gymnasium_id="procurl/StumpTracksJax-v0",
+        gymnasium_id=None,  # procurl/StumpTracks-v0
         settings={"bipedal-jax": BIPEDAL_JAX},
     ),
 )
