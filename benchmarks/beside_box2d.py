@@ -1,7 +1,8 @@
 """The walker in JAX beside the walker in Box2D: episodes recorded there, and each of their steps repeated here.
 
-Every step begins where Box2D's step began: positions, angles, velocities and contact flags are Box2D's. The impulses with
-which a solver begins its iterations are internal to Box2D, so each simulator keeps its own from one step to the next.
+Every step begins where Box2D's step began: positions, angles, velocities and contact flags are Box2D's. The impulses
+with which a solver begins its iterations are internal to Box2D, so each simulator keeps its own from one step to the
+next.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from procurl.envs.bipedal.track import make_track
 from procurl.types import Step
 
 FLAGS = [8, 13]  # observations that are contact flags
-LIDAR = slice(14, 24)
 
 
 class Recorded(NamedTuple):
@@ -79,9 +79,9 @@ def record(
     """Plays every context once, `ahead` metres further on than usual if that is asked for."""
     n = len(contexts)
     shapes: dict[str, Any] = {
-        "pose": ((3, 5), np.float32), "velocity": ((3, 5), np.float32), "feet": ((2,), bool), "action": ((4,), np.float32),
-        "obs": ((24,), np.float32), "reward": ((), np.float32), "terminated": ((), bool), "on_stump": ((), bool),
-        "played": ((), bool),
+        "pose": ((3, 5), np.float32), "velocity": ((3, 5), np.float32), "feet": ((2,), bool),
+        "action": ((4,), np.float32), "obs": ((24,), np.float32), "reward": ((), np.float32),
+        "terminated": ((), bool), "on_stump": ((), bool), "played": ((), bool),
     }  # fmt: skip
     kept = {name: np.zeros((steps, n, *shape), kind) for name, (shape, kind) in shapes.items()}
     envs, terrains, pushes, first = [], [], [], []

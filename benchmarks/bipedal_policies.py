@@ -130,7 +130,8 @@ def row(name: str, box: np.ndarray, ours: np.ndarray) -> list[str]:
     holds = abs(gap) / WIDTH < BOUND and abs(mastered) < BOUND
     return [
         name, f"{box[:, 0].mean():.1f}", f"{ours[:, 0].mean():.1f}", f"{gap / WIDTH:+.1%}",
-        f"[{low:+.1%}, {high:+.1%}]", f"{by_chance:.1%}", f"{box[:, 1].mean():.1%}", f"{ours[:, 1].mean():.1%}", "yes" if holds else "NO",
+        f"[{low:+.1%}, {high:+.1%}]", f"{by_chance:.1%}", f"{box[:, 1].mean():.1%}", f"{ours[:, 1].mean():.1%}",
+        "yes" if holds else "NO",
     ]  # fmt: skip
 
 

@@ -153,7 +153,7 @@ USAGE = [
     ("bench smoke --seeds 4294967295-4294967296", "at most 4294967295"),
 ]
 REFUSED = [
-    ("train ''", "unknown setting ''. Valid: bipedal, maze-1g"),
+    ("train ''", "unknown setting ''. Valid: bipedal, bipedal-jax, maze-1g"),
     ("train point-mas-1t", "unknown setting 'point-mas-1t'. Did you mean point-mass-1t"),
     ("train maze-1t --teacher idd", "unknown teacher 'idd'. Did you mean iid"),
     ("train maze-1t --variant relase", "unknown variant 'relase'. Did you mean release"),

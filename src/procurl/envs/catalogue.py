@@ -40,7 +40,7 @@ class Entry:
     environment: str  # the class
     space: str  # the function that builds a setting's task space
     settings: dict[str, Setting]  # the first is Gymnasium's default
-    gymnasium_id: str
+    gymnasium_id: str | None  # None: Gymnasium has another environment for it
     gymnasium_class: str | None = None  # plays in another package; None: `SettingEnv`, around the JAX environment
     scene: str | None = None  # an `envs.pictures.Scene`, if Gymnasium's environment has pictures
 
@@ -126,6 +126,13 @@ BIPEDAL = Setting(
     release={"procurl-target": {**RELEASE["procurl-target"], "n_targets": 250}},
 )
 
+# 2560 steps of 128 walkers an iteration, still an update for ten steps; evaluated every 499,200 steps.
+BIPEDAL_JAX = replace(
+    BIPEDAL,
+    summary="BW with the walker in JAX: the same tasks and physics without Box2D, on a GPU or CPU",
+    config=Config(sac=SAC(n_envs=128, n_steps=2560), evaluate_every=195, evaluation_episodes=1),
+)
+
 CATALOGUE: tuple[Entry, ...] = (
     Entry(
         name="point-mass",
@@ -170,5 +177,12 @@ CATALOGUE: tuple[Entry, ...] = (
         gymnasium_id="procurl/StumpTracks-v0",
         gymnasium_class="procurl.envs.bipedal.stump_tracks:StumpTracks",  # extra [box2d]
         settings={"bipedal": BIPEDAL},
+    ),
+    Entry(
+        name="bipedal-jax",
+        environment="procurl.envs.bipedal.jax_walker.env:JaxWalker",
+        space="procurl.envs.bipedal.space:bipedal_space",
+        gymnasium_id=None,  # procurl/StumpTracks-v0
+        settings={"bipedal-jax": BIPEDAL_JAX},
     ),
 )

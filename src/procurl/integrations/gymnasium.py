@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 Apply = Callable[[gymnasium.Env[Any, Any], NDArray[np.float32]], object]
 
 # id -> (what its settings' names begin with, the default setting), for the environments that play in JAX
-REGISTERED = {e.gymnasium_id: (e.name, next(iter(e.settings))) for e in CATALOGUE if e.gymnasium_class is None}
+REGISTERED = {
+    e.gymnasium_id: (e.name, next(iter(e.settings))) for e in CATALOGUE if e.gymnasium_id and not e.gymnasium_class
+}
 
 
 class TaskEnv(TakesTasks, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -197,7 +199,7 @@ def register() -> None:
     """Put procurl's environments into Gymnasium's registry; a second call does nothing."""
     for entry in CATALOGUE:
         env_id = entry.gymnasium_id
-        if env_id in gymnasium.registry:
+        if env_id is None or env_id in gymnasium.registry:
             continue
         if entry.gymnasium_class is not None:
             gymnasium.register(env_id, entry_point=entry.gymnasium_class)

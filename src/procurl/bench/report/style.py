@@ -44,6 +44,7 @@ TITLES = {
     "maze-plane": "SGR",
     "minigrid": "MiniG",
     "bipedal": "BW",
+    "bipedal-jax": "BW in JAX",
 }
 
 

@@ -48,7 +48,7 @@ def save_all(
         pictures = {"curves": learning_curves(runs, band=band)}
         if _that_began(runs):
             pictures |= curriculum(setting, _that_began(runs))
-        if setting == "bipedal":
+        if setting in ("bipedal", "bipedal-jax"):
             pictures["returns"] = final_returns(runs, MASTERED)
         for kind, figure in pictures.items():
             written += save(figure, out / f"{_file_name(setting)}-{kind}.{suffix}")

@@ -1,14 +1,14 @@
 """The walker's five bodies and four joints as numbers: Gymnasium's `BipedalWalker`, as Box2D sees it.
 
-Everything is relative to a body's centre of mass. Masses and moments of inertia are those of uniform polygons. Two facts
-hide in the bindings of Box2D: fixtures without a friction have 0.2, and a joint's angle counts from the angles at which
-its bodies were created.
+Everything is relative to a body's centre of mass. Masses and moments of inertia are those of uniform polygons. Two
+facts hide in the bindings of Box2D: fixtures without a friction have 0.2, and a joint's angle counts from the angles at
+which its bodies were created.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,7 @@ _MASSES = [_mass(*shape) for shape in _SHAPES]
 CORNERS = [corners - centre for (corners, _), (_, centre, _) in zip(_SHAPES, _MASSES, strict=True)]  # f64[4 or 5, 2]
 MASS = np.array([[m] for m, _, _ in _MASSES], np.float32)  # f32[5, 1]
 INERTIA = np.array([[i] for _, _, i in _MASSES], np.float32)
-INVERSE = 1 / np.stack([MASS, MASS, INERTIA])  # f32[3, 5, 1]  what an impulse along x, y and the angle changes
+INVERSE: Any = 1 / np.stack([MASS, MASS, INERTIA])  # f32[3, 5, 1]  what an impulse along x, y and the angle changes
 CENTRE = tuple(_MASSES[HULL][1].tolist())  # of the hull's mass, in the frame in which its corners are given
 FRICTION = np.sqrt(
     TERRAIN_FRICTION * np.array([[HULL_FRICTION]] + [[LEG_FRICTION]] * 4), dtype=np.float32

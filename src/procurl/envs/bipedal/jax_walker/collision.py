@@ -1,21 +1,22 @@
 """Where bodies touch the terrain: Box2D's contact manifolds, for a convex polygon against the ground and rectangles.
 
 Two polygons touch if their distance along every normal of either is at most two skins. The face with the greatest
-distance is the reference; the face of the other shape that looks towards it is cut to the reference's width, and its end
-points are the contact points. The ground is a rectangle without height that has one face, the one that the body is on.
-All pieces of terrain near a body are looked at, and the SLOTS that it overlaps most are kept.
+distance is the reference; the face of the other shape that looks towards it is cut to the reference's width, and its
+end points are the contact points. The ground is a rectangle without height that has one face, the one that the body is
+on. All pieces of terrain near a body are looked at, and the SLOTS that it overlaps most are kept.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from procurl.envs.bipedal.jax_walker.body import FACES, SKIN
-from procurl.envs.bipedal.jax_walker.terrain import GROUND, STEP, Terrain, first_stump, stump
+from procurl.envs.bipedal.jax_walker.terrain import Terrain, first_stump, stump
+from procurl.envs.bipedal.track import GROUND, START, STEP
 
 SLOTS = 3  # pieces of terrain that a body can touch at a time
 NEARBY = 6  # stumps that the hull can reach at the smallest spacing
@@ -66,7 +67,7 @@ class Turned(NamedTuple):
 IS_GROUND = (np.arange(NEARBY + 1) == 0)[:, None, None]  # bool[C, 1, 1]
 
 
-def rotate(cos: Array, sin: Array, x: Array, y: Array) -> tuple[Array, Array]:
+def rotate(cos: Array, sin: Array, x: Any, y: Any) -> tuple[Array, Array]:
     return cos * x - sin * y, sin * x + cos * y
 
 
@@ -137,7 +138,7 @@ def collide(terrain: Terrain, pose: Array) -> Manifolds:
     near = (distance <= 2 * SKIN) & pieces.exists
     on_body = of_body > jnp.where(IS_GROUND, 0.98 * of_terrain + 0.001, of_terrain + 0.0005)  # Box2D prefers terrain
 
-    def face_of_body(face: Array, *fields: Array) -> list[Array]:
+    def face_of_body(face: Array, *fields: Any) -> list[Array]:
         """Entries of tables [5 faces, 5 bodies, N]."""
         chosen = face[:, None] == np.arange(5)[:, None, None]  # bool[C, 5, 5, N]
         return [jnp.where(chosen, field, 0).sum(1) for field in fields]
@@ -207,11 +208,20 @@ def collide(terrain: Terrain, pose: Array) -> Manifolds:
         jnp.where(on_body, local_nx * local_x + local_ny * local_y, nx * mid_x + ny * mid_y),
         point_x, point_y, key, active,
     )  # fmt: skip
-    return _most_overlapping(everything, distance)
+    return _most_overlapping(everything, distance, from_left(terrain, body_x, pieces.piece))
 
 
-def _most_overlapping(every: Manifolds, distance: Array) -> Manifolds:
-    """The SLOTS of C pieces with the smallest distance, in the order of the pieces."""
+def from_left(terrain: Terrain, x: Array, piece: Array) -> Array:
+    """Places of pieces i32[k, 5, N] from left to right, for bodies at x: a gap's ground is between its two stumps.
+
+    Box2D goes through a body's contacts from the newest to the oldest: on the way to the right, from right to left.
+    """
+    gap = jnp.floor((x - START) / terrain.pitch).astype(jnp.int32)
+    return jnp.where(piece == ON_GROUND, 2 * gap + 1, 2 * (piece - 1))
+
+
+def _most_overlapping(every: Manifolds, distance: Array, place: Array) -> Manifolds:
+    """The SLOTS of C pieces with the smallest distance, from right to left."""
     touching = every.active.any(1)  # bool[C, 5, N]
     depth = jnp.where(touching, distance, FAR)
     order = np.arange(len(depth))
@@ -219,8 +229,8 @@ def _most_overlapping(every: Manifolds, distance: Array) -> Manifolds:
         (depth[None] == depth[:, None]) & (order[None] < order[:, None])[..., None, None]
     )
     kept = touching & (closer.sum(1) < SLOTS)
-    place = jnp.where(kept, jnp.cumsum(kept, axis=0) - 1, SLOTS)
-    chosen = place == np.arange(SLOTS)[:, None, None, None]  # bool[K, C, 5, N]
+    slot = (kept[None] & (place[None] > place[:, None])).sum(1)
+    chosen = kept & (slot == np.arange(SLOTS)[:, None, None, None])  # bool[K, C, 5, N]
 
     def pick(field: Array, otherwise: int = 0) -> Array:
         mine = chosen if field.ndim == 3 else chosen[:, :, None]  # fields are [C, 5, N] or [C, 2, 5, N]

@@ -97,7 +97,7 @@ def prepare(manifolds: Manifolds, pose: Array) -> list[Slot]:
                 jnp.stack([k11, k22, k12]),
                 jnp.stack([k22, k11, -k12]) / jnp.where(block, determinant, 1.0),
                 block,
-            )  # fmt: skip
+            )
         )
     return slots
 

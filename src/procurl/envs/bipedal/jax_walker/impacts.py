@@ -1,8 +1,8 @@
 """What fast bodies do between two steps: Box2D's continuous collisions.
 
-A body whose path during the step leads too deep into the terrain is stopped at the moment of impact, pushed out and, with
-the velocities that the terrain leaves it, sent on for the rest of the step. It does so alone: joints wait for the next
-step. At most eight times a step.
+A body whose path during the step leads too deep into the terrain is stopped at the moment of impact, pushed out and,
+with the velocities that the terrain leaves it, sent on for the rest of the step. It does so alone: joints wait for the
+next step. At most eight times a step.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from procurl.envs.bipedal.jax_walker import contacts
-from procurl.envs.bipedal.jax_walker.body import DT, SLOP
-from procurl.envs.bipedal.jax_walker.collision import (
-    FAR, Manifolds, Pieces, body_distances, nearby, terrain_distances, turned,
-)  # fmt: skip
+from procurl.envs.bipedal.jax_walker import collision, contacts
+from procurl.envs.bipedal.jax_walker.body import DT, FACES, SLOP
+from procurl.envs.bipedal.jax_walker.collision import FAR, Manifolds, Pieces
 from procurl.envs.bipedal.jax_walker.terrain import Terrain
 
 DEPTH, TOLERANCE = SLOP, SLOP / 4  # metres: bodies meet at this distance of their cores
 MOST_IMPACTS = 8  # of a body in a step
-SEARCHES = 12
+LOOKS, SEARCHES = 4, 12  # places on the way that are looked at, and steps of the search for the moment of impact
 POSITION_ITERATIONS, VELOCITY_ITERATIONS = 20, 180
 SHARE, ENOUGH = 0.75, -1.5 * SLOP  # of an overlap that an iteration corrects; the overlap that may remain
 CONVERGED = 1e-6  # metres per second
+LENGTHS = np.hypot(FACES.end_x - FACES.begin_x, FACES.end_y - FACES.begin_y)  # f32[5 faces, 5 bodies, 1]
 
 
 class Moving(NamedTuple):
@@ -42,30 +42,57 @@ def between(begin: Array, end: Array, share: Array) -> Array:
 
 
 def distances(pieces: Pieces, pose: Array) -> Array:
-    """Of the bodies from the pieces of terrain, f32[C, 5, N]; negative for overlap."""
-    faces = turned(pose)
-    apart = body_distances(pieces, faces).max(1)
-    for distance in terrain_distances(pieces, faces):
-        apart = jnp.maximum(apart, distance)
-    return jnp.where(pieces.exists, apart, FAR)
+    """Of the bodies from the pieces of terrain, f32[C, 5, N]; negative for overlap.
+
+    Apart, the nearest points are a corner of the body and any point of the piece, or a corner of the piece and a point
+    within a face of the body. Overlap is the least along all normals of either.
+    """
+    faces = collision.turned(pose)
+    x, y, half_width, half_height = (a[:, None] for a in (pieces.x, pieces.y, pieces.half_width, pieces.half_height))
+    beside = jnp.maximum(jnp.abs(faces.x - x) - half_width, 0.0)  # f32[C, 5 corners, 5 bodies, N]
+    above = jnp.maximum(jnp.abs(faces.y - y) - half_height, 0.0)
+    of_corners = jnp.sqrt(beside * beside + above * above).min(1)
+
+    by_face = collision.body_distances(pieces, faces)
+    corner_x = x - jnp.sign(faces.normal_x) * half_width - faces.x
+    corner_y = y - jnp.sign(faces.normal_y) * half_height - faces.y
+    along = faces.normal_x * corner_y - faces.normal_y * corner_x
+    within = (along >= 0) & (along <= LENGTHS) & (by_face >= 0)
+    apart = jnp.minimum(of_corners, jnp.where(within, by_face, FAR).min(1))
+
+    overlap = by_face.max(1)
+    for distance in collision.terrain_distances(pieces, faces):
+        overlap = jnp.maximum(overlap, distance)
+    return jnp.where(pieces.exists, jnp.where(overlap <= 0, overlap, apart), FAR)
 
 
 def next_impact(terrain: Terrain, moving: Moving) -> tuple[Array, Array]:
     """Which bodies meet the terrain before the end of the step, bool[5, N], and at which share of the way.
 
-    Bodies that overlap it already are left alone, and those that begin close to it meet it at once. The search for the
-    others takes turns between halving and a secant, and stops within the tolerance, as Box2D's does.
+    Bodies that overlap it already are left alone, and those that begin close to it meet it at once. For the others, a
+    few places on the way tell whether they go too deep, since a leg can swing through a corner and out again; then a
+    search that takes turns between halving and a secant stops within the tolerance, as Box2D's does.
     """
     begin, end = moving.begin, moving.end
-    left = jnp.minimum(turned(begin).x.min(0), turned(end).x.min(0))
-    pieces = nearby(terrain, left)
-    at_begin, at_end = distances(pieces, begin), distances(pieces, end)
+    left = jnp.minimum(collision.turned(begin).x.min(0), collision.turned(end).x.min(0))
+    pieces = collision.nearby(terrain, left)
+    at_begin = distances(pieces, begin)
     apart = at_begin > 0
     at_once = (apart & (at_begin < DEPTH + TOLERANCE)).any(0)
-    on_the_way = apart & (at_end < DEPTH - TOLERANCE)  # bool[C, 5, N]
 
     def closest(share: Array) -> Array:
-        return jnp.where(on_the_way, distances(pieces, between(begin, end, share)), FAR).min(0)
+        return jnp.where(apart, distances(pieces, between(begin, end, share)), FAR).min(0)
+
+    def look(k: Array, found: tuple[Array, Array]) -> tuple[Array, Array]:
+        place, depth = found  # the earliest place that is too deep, but the end if that is: Box2D looks there first
+        share = (LOOKS - k) / LOOKS
+        distance = closest(share)
+        better = (distance < DEPTH - TOLERANCE) & (place != 1)
+        return jnp.where(better, share, place), jnp.where(better, distance, depth)
+
+    nowhere = jnp.zeros_like(moving.time)
+    high, d_high = jax.lax.fori_loop(0, LOOKS, look, (nowhere, nowhere + FAR))
+    on_the_way = high > 0
 
     def search(i: Array, bracket: tuple[Array, ...]) -> tuple[Array, ...]:
         low, high, d_low, d_high, share, found = bracket
@@ -80,10 +107,10 @@ def next_impact(terrain: Terrain, moving: Moving) -> tuple[Array, Array]:
             jnp.where(outside, distance, d_low), jnp.where(outside, d_high, distance), share, found,
         )  # fmt: skip
 
-    zero = jnp.zeros_like(moving.time)
-    bracket = (zero, zero + 1, jnp.where(on_the_way, at_begin, FAR).min(0), jnp.where(on_the_way, at_end, FAR).min(0))
-    share = jax.lax.fori_loop(0, SEARCHES, search, (*bracket, zero, zero > 0))[4]
-    return at_once | on_the_way.any(0), jnp.where(at_once, 0.0, share)
+    d_low = jnp.where(apart, at_begin, FAR).min(0)
+    start = (nowhere, high, d_low, d_high, nowhere, ~on_the_way)
+    share = jax.lax.fori_loop(0, SEARCHES, search, start)[4]
+    return at_once | on_the_way, jnp.where(at_once, 0.0, share)
 
 
 def respond(manifolds: Manifolds, moving: Moving, met: Array) -> Moving:

@@ -57,7 +57,7 @@ def limit_states(angle: Array) -> Array:
     """Which limit each joint is at, i32[4, N], for angles f32[5, N]."""
     turn = jnp.stack([angle[h.b] - angle[h.a] for h in HINGES])
     lower, upper = (np.array([[getattr(h, name)] for h in HINGES], np.float32) for name in ("lower", "upper"))
-    return jnp.where(turn <= lower, -1, jnp.where(turn >= upper, 1, 0))
+    return jnp.where(turn <= lower, -1, jnp.where(turn >= upper, 1, 0)).astype(jnp.int32)  # a strong type, as stored
 
 
 def prepare(hinge: Hinge, angle: Array, limit: Array, aim: Array, most: Array) -> Ready:

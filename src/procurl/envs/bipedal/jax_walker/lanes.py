@@ -1,8 +1,8 @@
 """Walkers side by side, and how to make a compiler do well by them.
 
-`jax.vmap` puts its axis first, and the physics wants all walkers in one last axis: the compiler vectorises along it, and
-one loop for all walkers ends when the last of them is done. So `lanes` gives a function of arrays [..., N] a rule of its
-own for `vmap`: any number of nested axes become one, N.
+`jax.vmap` puts its axis first, and the physics wants all walkers in one last axis: the compiler vectorises along it,
+and one loop for all walkers ends when the last of them is done. So `lanes` gives a function of arrays [..., N] a rule
+of its own for `vmap`: any number of nested axes become one, N. And `stage` marks what must not be computed twice.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.custom_batching import custom_vmap
 from jax.experimental.xla_metadata import set_xla_metadata
+
+from procurl.programs import jit
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,7 +56,7 @@ def stage(function: F) -> F:
     which uses the one before twice: the solver's loop would be twenty times as slow. Neither a barrier nor a jitted
     function stops it, but a call that may not be inlined does. Other compilers know better, and get a barrier.
     """
-    call = jax.jit(function, inline=False)
+    call = jit(function, inline=False)
 
     def once(*args: Any) -> Any:
         if jax.default_backend() != "cpu":

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from procurl.envs.bipedal.jax_walker.terrain import GROUND, STEP, Terrain, first_stump, stump
-from procurl.envs.bipedal.track import LEAST_SPACING
+from procurl.envs.bipedal.jax_walker.terrain import Terrain, first_stump, stump
+from procurl.envs.bipedal.track import GROUND, LEAST_SPACING, STEP
 
 RANGE = 160 / 30  # metres
 ANGLES = 0.15 * np.arange(10)  # from straight down

@@ -20,14 +20,12 @@ import numpy as np
 from jax import Array
 
 from procurl.envs.bipedal.jax_walker import contacts, impacts, joints
-from procurl.envs.bipedal.jax_walker.body import (
-    CREATED, DT, FEET, GRAVITY, HINGES, HULL, INVERSE, SLOP, TORQUE,
-)  # fmt: skip
-from procurl.envs.bipedal.jax_walker.collision import NOTHING, ON_GROUND, SLOTS, Manifolds, collide
+from procurl.envs.bipedal.jax_walker.body import CREATED, DT, FEET, GRAVITY, HINGES, HULL, INVERSE, SLOP, TORQUE
+from procurl.envs.bipedal.jax_walker.collision import NOTHING, SLOTS, Manifolds, collide, from_left
 from procurl.envs.bipedal.jax_walker.contacts import Impulses
 from procurl.envs.bipedal.jax_walker.joints import SOLVERS, JointImpulse
 from procurl.envs.bipedal.jax_walker.lanes import lanes, stage
-from procurl.envs.bipedal.jax_walker.terrain import START, Terrain
+from procurl.envs.bipedal.jax_walker.terrain import Terrain
 
 VELOCITY_ITERATIONS, POSITION_ITERATIONS = 180, 60
 SHARE, ENOUGH = 0.2, -3 * SLOP  # of an overlap that an iteration corrects; the overlap that may remain
@@ -87,9 +85,8 @@ touching = stage(collide)
 def noticed(terrain: Terrain, world: World, manifolds: Manifolds, where: Array) -> World:
     """What Box2D tells its listener: a contact began or ended. Impulses are carried over.
 
-    A foot's flag is set by every beginning and cleared by every end, even if it still stands on something else: the last
-    of a step's events counts. Box2D goes through contacts from the newest to the oldest, which for a walker on its way
-    to the right is from right to left.
+    A foot's flag is set by every beginning and cleared by every end, even if it still stands on something else: the
+    last of a step's events counts, that of the leftmost piece (`from_left`).
     """
     piece = jnp.where(where, manifolds.piece, world.touched)
 
@@ -97,9 +94,7 @@ def noticed(terrain: Terrain, world: World, manifolds: Manifolds, where: Array) 
         return (these >= 0) & (these[:, None] != those[None]).all(1)  # bool[K, 5, N]
 
     def leftmost(pieces: Array, chosen: Array) -> Array:
-        gap = jnp.floor((world.pose[0] - START) / terrain.pitch).astype(jnp.int32)
-        place = jnp.where(pieces == ON_GROUND, 2 * gap + 1, 2 * (pieces - 1))
-        return jnp.where(chosen, place, NEVER).min(0)  # i32[5, N]
+        return jnp.where(chosen, from_left(terrain, world.pose[0], pieces), NEVER).min(0)  # i32[5, N]
 
     began, ended = changed(piece, world.touched), changed(world.touched, piece)
     first_begun, first_ended = leftmost(piece, began), leftmost(world.touched, ended)

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from procurl.envs.bipedal.jax_walker.body import CORNERS, HULL, LEFT, LEFT_FOOT, RIGHT, RIGHT_FOOT
-from procurl.envs.bipedal.jax_walker.terrain import GROUND, START, STEP
-from procurl.envs.bipedal.track import GOAL
+from procurl.envs.bipedal.track import GOAL, GROUND, START, STEP
 from procurl.envs.pictures import GOAL_COLOUR, WALL, Canvas, Frame
 
 SEEN = 3.6  # metres to each side of the hull

@@ -9,7 +9,7 @@ between them, as it is in Box2D to some 1e-5.
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from procurl.envs.bipedal.jax_walker.body import PUSH
 from procurl.envs.bipedal.jax_walker.physics import World, advance, placed
 from procurl.envs.bipedal.jax_walker.terrain import MOST_STUMPS, Terrain
 
-FILE = "start.npz"
+FILE = Path(__file__).with_name("start.npz")
 NODES = 201
 
 
@@ -37,11 +37,11 @@ def started(push: Array) -> World:
     low = jnp.clip(place.astype(jnp.int32), 0, NODES - 2)
     share = place - low
 
-    def between(column: np.ndarray) -> Array:
-        column = jnp.asarray(column)
-        if column.dtype == jnp.float32:
-            return (1 - share) * column[..., low] + share * column[..., low + 1]
-        return column[..., jnp.where(share < 0.5, low, low + 1)]  # which points touch: as for the nearer push
+    def between(column: Array) -> Array:
+        columns = jnp.asarray(column)
+        if columns.dtype == jnp.float32:
+            return (1 - share) * columns[..., low] + share * columns[..., low + 1]
+        return columns[..., jnp.where(share < 0.5, low, low + 1)]  # which points touch: as for the nearer push
 
     return jax.tree.map(between, table())
 
@@ -50,5 +50,5 @@ def started(push: Array) -> World:
 def table() -> World:
     """The first step for NODES pushes from -PUSH to PUSH, in the last axis."""
     structure = jax.tree.structure(jax.eval_shape(lambda: placed(NODES)))
-    with (resources.files(__package__) / FILE).open("rb") as file, np.load(file) as arrays:
+    with np.load(FILE) as arrays:
         return jax.tree.unflatten(structure, [arrays[f"{k:02}"] for k in range(len(arrays))])

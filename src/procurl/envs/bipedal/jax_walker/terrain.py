@@ -12,9 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from procurl.envs.bipedal.track import (
-    END, GROUND, HEIGHT_STD, LEAST_HEIGHT, LEAST_SPACING, START, STEP, Track,
-)  # fmt: skip
+from procurl.envs.bipedal.track import END, HEIGHT_STD, LEAST_HEIGHT, LEAST_SPACING, START, STEP, Track
 
 MOST_STUMPS = int((END - START) / (STEP + LEAST_SPACING)) + 1
 
@@ -54,6 +52,3 @@ def stump(terrain: Terrain, index: Array) -> tuple[Array, Array]:
     inside = jnp.clip(index, 0, MOST_STUMPS - 1)
     height = jnp.take_along_axis(terrain.heights, inside, axis=0, mode="promise_in_bounds")
     return START + index * terrain.pitch, jnp.where(index == inside, height, 0.0)
-
-
-__all__ = ["GROUND", "MOST_STUMPS", "START", "STEP", "Terrain", "draw_terrain", "first_stump", "stump", "terrain_of"]
