@@ -2,16 +2,14 @@
 
     pip install "procurl[box2d]"
     python benchmarks/bipedal_jax.py fidelity --policy RUN --out benchmarks/results/bipedal-jax-fidelity.md
-    python benchmarks/bipedal_jax.py transfer --policy RUN
     python benchmarks/bipedal_jax.py speed --walkers 16,128,1280
 
 `fidelity` plays episodes in Box2D, with random actions and with the policies of trained runs (`procurl train bipedal
 --out RUN`), on tracks of all heights and spacings, and repeats every step in JAX from Box2D's state before it
 (`beside_box2d.py`). What must hold: the 95th percentile of the error of every observation below 1e-3, contact flags
 equal in more than 99 % of steps, and episodes that end in the same step. Steps in which a body touches a stump are a
-row of their own. `transfer` plays whole episodes with a policy in both, on the same tracks of the test grid: single
-episodes part after some hundred steps, as those of any two simulators do, but returns must not. `speed` steps both in
-turn with random actions, and gives steps per second of the clock and of the processor; an ended episode is begun anew.
+row of their own; whole episodes are compared by `bipedal_policies.py`. `speed` steps both in turn with random actions,
+and gives steps per second of the clock and of the processor; an ended episode is begun anew.
 """
 
 from __future__ import annotations
@@ -44,15 +42,13 @@ def main() -> None:
     fidelity.add_argument("--policy", action="append", default=[], help="folder of a trained run; may be repeated")
     fidelity.add_argument("--steps", type=int, default=25_000, help="at least so many, half of them random")
     fidelity.add_argument("--out", type=Path, help="Markdown file")
-    transfer = parts.add_parser("transfer")
-    transfer.add_argument("--policy", required=True, help="folder of a trained run")
     speed = parts.add_parser("speed")
     speed.add_argument("--walkers", type=lambda text: [int(n) for n in text.split(",")], default=[16, 128, 1280])
     speed.add_argument("--turns", type=int, default=3)
     speed.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
     args = parser.parse_args()
     procurl.use_cores(device=getattr(args, "device", "cpu"))
-    {"fidelity": compare, "transfer": transferred, "speed": race}[args.part](args)
+    compare(args) if args.part == "fidelity" else race(args)
 
 
 # --- fidelity
@@ -189,58 +185,6 @@ def first_observations(sources: dict[str, list[tuple[Any, Any]]]) -> str:
     worst = max(np.abs(jax_.first_obs - box2d.first_obs).max() for pairs in sources.values() for box2d, jax_ in pairs)
     n = sum(len(box2d.first_obs) for pairs in sources.values() for box2d, _ in pairs)
     return f"First observations of {n:,} episodes: largest error {worst:.1e}."
-
-
-# --- transfer
-
-
-def transferred(args: argparse.Namespace) -> None:
-    """Returns on the 100 test tasks in both simulators, with Box2D's tracks and pushes."""
-    space, policy = procurl.make("bipedal")[1], procurl.load_policy(args.policy)
-    contexts = np.asarray(space.held_out.context)
-    theirs = np.array([box2d_return(context, k, policy) for k, context in enumerate(contexts)])
-    ours = jax_returns(contexts, policy)
-    difference = ours - theirs
-    error = difference.std(ddof=1) / np.sqrt(len(difference))
-    correlation = np.corrcoef(ours, theirs)[0, 1]
-    print(
-        f"mean return in Box2D {theirs.mean():.1f}, in JAX {ours.mean():.1f}: {difference.mean():+.1f} +- {error:.1f}"
-    )
-    print(f"above 230: {np.mean(theirs > 230):.0%} and {np.mean(ours > 230):.0%}; correlation {correlation:.3f}")
-    print(f"\n{machine_line('gymnasium', 'box2d')}")
-
-
-def box2d_return(context: np.ndarray, seed: int, policy: Any) -> float:
-    from procurl.envs.bipedal.stump_tracks import StumpTracks
-
-    env, total, ended = StumpTracks(), 0.0, False
-    obs, _ = env.reset(options={"context": context, "task_seed": seed})
-    while not ended:
-        obs, reward, terminated, truncated, _ = env.step(policy.predict(obs))
-        total, ended = total + reward, terminated or truncated
-    return total
-
-
-def jax_returns(contexts: np.ndarray, policy: Any) -> np.ndarray:
-    import jax
-    import jax.numpy as jnp
-
-    from procurl.envs.bipedal.jax_walker.env import JaxWalker, begin
-    from procurl.envs.bipedal.jax_walker.terrain import terrain_of
-    from procurl.envs.bipedal.track import make_track
-
-    generators = [np.random.default_rng(k) for k in range(len(contexts))]
-    tracks = [terrain_of(make_track(*given)) for given in zip(contexts, generators, strict=True)]
-    pushes = np.float32([rng.uniform(-5, 5) for rng in generators])  # drawn after the heights, as in Box2D
-    state, obs = jax.jit(jax.vmap(begin))(jax.tree.map(lambda *a: jnp.stack(a), *tracks), pushes)
-    step = jax.jit(jax.vmap(JaxWalker().step, in_axes=(None, 0, 0)))
-    total, alive = np.zeros(len(contexts)), np.ones(len(contexts), bool)
-    while alive.any():
-        state, outcome = step(None, state, policy.predict(obs))
-        total += np.where(alive, outcome.reward, 0.0)
-        alive &= ~np.asarray(outcome.terminated | outcome.truncated)
-        obs = outcome.obs
-    return total
 
 
 # --- speed

@@ -6,6 +6,7 @@
     python benchmarks/compare.py --name paper --draw --out benchmarks/results             (pictures and tables again)
     python benchmarks/compare.py --name release --student release --settings minigrid --teachers iid --out parts/iid
     python benchmarks/compare.py --name release --settings minigrid --merge parts/* --out benchmarks/results
+    python benchmarks/compare.py --name proof --settings maze-2g --merge seeds-1000 seeds-1064 --out ... (further seeds)
     python benchmarks/compare.py --name paper release --settings minigrid --draw --figure minigrid --out ...
     python benchmarks/compare.py --name start --settings bipedal --record runs/procurl-target runs/iid --out ...
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +56,7 @@ def main() -> None:
         "--merge",
         type=Path,
         nargs="+",
-        help="only join the files in these folders, of strategies that ran side by side",
+        help="only join the files in these folders, of strategies that ran side by side, or of further seeds",
     )
     parser.add_argument(
         "--record", type=Path, nargs="+", help="only write the files of these run folders, each named as its strategy"
@@ -124,23 +126,59 @@ def parts_of(name: str) -> tuple[str, str, bool]:
 
 
 def merge(stem: str, folders: list[Path], out: Path) -> None:
-    """One file out of several with other strategies in each.
+    """One file out of several, with other strategies in each, or the same strategies and the seeds that follow.
 
     They ran side by side on one device, so their speeds say nothing about a strategy: left out.
     """
     parts = [json.loads((folder / f"{stem}.json").read_text()) for folder in folders]
-    teachers, arrays = {}, {}
     for folder, part in zip(folders, parts, strict=True):
-        for key in ("setting", "student", "seeds", "first_seed", "steps", "space", "n_steps"):
+        for key in ("setting", "student", "steps", "space", "n_steps"):
             if part.get(key) != parts[0].get(key):
                 raise SystemExit(f"{folder}: {key} = {part.get(key)}, but {folders[0]} has {parts[0].get(key)}")
-        for name, r in part["teachers"].items():
-            teachers[name] = {k: v for k, v in r.items() if k not in SPEEDS}
-        arrays |= traces(folder / f"{stem}.json")
-    summary = parts[0] | {"teachers": teachers}
+    blocks = sorted({(part.get("first_seed", 0), part["seeds"]) for part in parts})
+    if any(a + n != b for (a, n), (b, _) in pairwise(blocks)):
+        raise SystemExit(f"(first seed, seeds) = {blocks}: expected the same seeds everywhere, or blocks that follow")
+    teachers: dict[str, list[dict]] = {}
+    arrays: dict[str, list[np.ndarray]] = {}
+    for block in blocks:
+        for folder, part in zip(folders, parts, strict=True):
+            if (part.get("first_seed", 0), part["seeds"]) == block:
+                for name, r in part["teachers"].items():
+                    teachers.setdefault(name, []).append({k: v for k, v in r.items() if k not in SPEEDS})
+                for name, x in traces(folder / f"{stem}.json").items():
+                    arrays.setdefault(name, []).append(x)
+    for name, rows in teachers.items():
+        if len(rows) != len(blocks):
+            raise SystemExit(f"{name}: {len(rows)} blocks of seeds, expected {len(blocks)}")
+    sizes = [n for _, n in blocks]
+    summary = parts[0] | {"first_seed": blocks[0][0], "seeds": sum(sizes)}
+    summary["teachers"] = {name: along_seeds(rows, sizes) for name, rows in teachers.items()}
+    whole = {name: x[0] if name == "held_out" else np.concatenate(x) for name, x in arrays.items()}
     (out / f"{stem}.json").write_text(json.dumps(summary, indent=1) + "\n")
-    np.savez_compressed(out / f"{stem}.npz", **arrays)
+    np.savez_compressed(out / f"{stem}.npz", **whole)
     print(table(summary))
+
+
+def along_seeds(rows: list[dict], sizes: list[int]) -> dict:
+    """One strategy's row out of those of several blocks of seeds."""
+    if len(rows) == 1:
+        return rows[0]
+
+    def pooled(means: list, errors: list) -> tuple[np.ndarray, np.ndarray]:
+        n, mean, error = (np.array(x, float) for x in (sizes, means, errors))
+        n = n.reshape(-1, *[1] * (mean.ndim - 1))
+        centre = (n * mean).sum(0) / n.sum()
+        squares = ((n - 1) * n * error**2 + n * (mean - centre) ** 2).sum(0)
+        return centre, np.sqrt(squares / (n.sum() - 1) / n.sum())
+
+    mean, error = pooled([r["mean"] for r in rows], [r["standard_error"] for r in rows])
+    success, _ = pooled([r["success"] for r in rows], [r["success"] for r in rows])
+    area = pooled(*zip(*(r["area"] for r in rows), strict=True))
+    return rows[0] | {
+        "mean": np.round(mean, 4).tolist(), "standard_error": np.round(error, 4).tolist(),
+        "success": np.round(success, 4).tolist(), "area": [round(float(x), 4) for x in area],
+        **{k: [x for r in rows for x in r[k]] for k in ("final_per_seed", "early_area_per_seed")},
+    }  # fmt: skip
 
 
 def record(stem: str, setting: str, folders: list[Path], out: Path) -> None:

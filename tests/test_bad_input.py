@@ -351,7 +351,6 @@ CALLS = [
     (lambda w: train(w, env="maze-1t"), "env = 'maze-1t': expected an environment, e.g. the first of procurl.make"),
     (lambda w: train(w, config=PPO()), r"config = PPO\(.*expected procurl.Config"),
     (lambda w: train(w, config={}), "config = {}: expected procurl.Config"),
-    (lambda w: train(w, config=Config(sac=SAC())), "played in JAX, where the student is PPO: leave Config.sac out"),
     (lambda w: train(w, workers=2), "workers = 2: PointMass is played in JAX"),
     (lambda w: train(w, callback=3), "callback = 3: expected a function of one argument"),
     (lambda w: train(w, resume="yes"), "resume = 'yes': expected 'auto', 'extend', 'never'"),

@@ -1,6 +1,7 @@
 """SAC inside the compiled loop: against a slow version, cut, failing, alone and in company, and whether it learns."""
 
 import dataclasses
+import re
 from functools import cache
 from typing import ClassVar, NamedTuple
 
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_loop import avals
 from worlds import assert_same, assert_same_up_to_rounding, fast, only
 
 import procurl
@@ -59,6 +61,11 @@ class Seek:
 
     def seen(self, place):
         return jnp.stack([place.x, place.task.context[0] - place.x])
+
+    def render(self, place):
+        picture = np.zeros((20, 60, 3), np.uint8)
+        picture[:, int(np.clip(30 + 10 * place.x, 0, 59))] = 255
+        return picture
 
 
 SMALL = SAC(
@@ -175,6 +182,17 @@ def test_an_iteration_is_what_a_slow_version_does():
                 assert fresh == len(finished) > 3
                 np.testing.assert_allclose(sorted(kept.tolist()), sorted(finished), atol=1e-4)
     assert ({*rows[:, -1]}, t) == ({0.0, 1.0}, 2), "both kinds of end must have been seen"
+
+
+@pytest.mark.parametrize("learn_entropy", [True, False])
+def test_the_iteration_is_compiled_once(learn_entropy):
+    """It returns the types that it is given, all of them strong: the engine compiles it ahead for such."""
+    config = Config(sac=dataclasses.replace(SMALL, learn_entropy=learn_entropy))
+    world, key = (Seek(), procurl.make_teacher("iid", space())), jax.random.key(0)
+    begun = jax.eval_shape(lambda key, world: loop.begin(key, *world, config), key, world)
+    iterated = jax.eval_shape(lambda c, key, world: loop.iteration(c, key, 0, *world, config), begun, key, world)
+    assert avals(begun) == avals(iterated[0])
+    assert [name for name, (_, _, is_weak) in avals(begun).items() if is_weak] == []
 
 
 def test_values_are_fitted_when_it_is_time():
@@ -351,6 +369,57 @@ def test_every_strategy_teaches_it(teacher):
     result = procurl.train(Seek(), given, CONFIG, seeds=(0, 1), steps=512)
     assert result.status == "finished" and (result.trace["started"] > 0).all()
     assert np.isfinite(result.task_ret).all()
+
+
+def test_the_buffer_stays_where_it_is():
+    """Each iteration writes into the memory of the last: a buffer of gigabytes is never copied."""
+    engine = Engine(Seek(), procurl.make_teacher("plr", space()), CONFIG, (0, 1))
+    carry, places = engine.begin(), set()
+    for t in range(3):
+        shards = carry.student.trainee.buffer.rows.addressable_shards
+        places.add(tuple(shard.data.unsafe_buffer_pointer() for shard in shards))
+        carry, _ = engine.iterate(carry, t)
+    assert len(places) == 1
+
+
+OWN = "from test_sac_loop import CONFIG, Seek, space\n\ndef setting():\n    return Seek(), space(), CONFIG\n"
+
+
+def test_the_command_line_trains_resumes_evaluates_and_draws_it(command, whole, tmp_path):
+    from test_checkpoint import cut_after
+
+    file, folder = tmp_path / "own.py", tmp_path / "run"
+    file.write_text(OWN)
+    own, plan = f"{file}:setting", ("--teacher", "plr", "--seeds", "2", "--steps", "512", "--out", folder, "--quiet")
+    with pytest.MonkeyPatch.context() as patch:
+        cut_after(patch, 3)
+        assert command("train", own, *plan).returncode == 130
+    done = command("resume", folder, "--env", own, "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert_same(procurl.load_result(folder), whole)
+
+    told = command("evaluate", folder, "--env", own, "--episodes", "1").stdout
+    assert "deterministic policy" in told
+    assert f"mean over tasks: {whole.ret[:, -1].mean():.3f}" in told, "it must play what training has played at its end"
+    drawn = command("watch", folder, "--env", own, "--seed", "1", "--out", tmp_path / "film.gif")
+    assert drawn.returncode == 0 and f"return {whole.task_ret[1, -1, 0]:.3f}" in drawn.stdout, drawn.stderr
+    page = command("report", folder, "-o", tmp_path / "report.html")
+    assert page.returncode == 0 and (tmp_path / "report.html").stat().st_size > 10_000, page.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("minigrid --student sac", r"MiniGrid has Discrete\(size=\d\): SAC expects Continuous actions"),
+        ("point-mass-1t --student sac --set sac.n_envs=3", "sac.n_steps = 2000 is not divisible by sac.n_envs = 3"),
+        ("point-mass-1t --student sac --set ppo.lr=1", "unknown option 'ppo.lr'. Did you mean sac.lr"),
+        ("point-mass-1t --student sac --set sac.precision=tf23", "expected a value of type Literal"),
+        ("point-mass-1t --student dqn", "invalid choice: 'dqn'"),
+    ],
+)
+def test_the_command_line_names_what_is_wrong(command, arguments, message):
+    done = command("train", *arguments.split())
+    assert done.returncode in (1, 2) and re.search(message, done.stderr), done.stderr
 
 
 def test_fields_of_sac_are_swept_with_a_program_for_each_value():

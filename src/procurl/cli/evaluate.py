@@ -18,7 +18,7 @@ def add(commands: Any) -> None:
     command = commands.add_parser("evaluate", help="return per held-out task of a finished run")
     command.add_argument("run_folder", type=path, metavar="RUN")
     command.add_argument("--episodes", type=number, default=100, help="per task and seed (default 100)")
-    command.add_argument("--deterministic", action="store_true", help="take the most likely action")
+    command.add_argument("--deterministic", action="store_true", help="take the most likely action, as for SAC always")
     add_own_options(command)
     command.add_argument("--device", choices=["cpu", "gpu"], help="default: what JAX finds")
     command.set_defaults(run=run)

@@ -105,6 +105,11 @@ def parse_value(flag: str, name: str, text: str, kind: str) -> Any:
     raise ConfigError(f"{flag} {name}: a {kind} cannot be given on the command line; use the Python API")
 
 
+def with_student(config: Config, name: str | None) -> Config:
+    """With PPO or SAC in the place of a setting's own student, where one is named."""
+    return config if name is None else dataclasses.replace(config, sac=(config.sac or SAC()) if name == "sac" else None)
+
+
 def configured(config: Config, options: dict[str, dict[str, Any]]) -> Config:
     section = section_of(type(config.student))
     changed: dict[str, Any] = {section: dataclasses.replace(config.student, **options[section])}
@@ -119,8 +124,10 @@ def train_options() -> str:
 
     lines = ["options for --set (a section may be left out where the name is unique):"]
     sections: list[tuple[str, str, type]] = [
-        ("ppo", "the student", PPO), ("sac", "the student of `bipedal`", SAC), ("run", "the loop", Config),
-    ]  # fmt: skip
+        ("ppo", "the student", PPO),
+        ("sac", "the student of `bipedal`, and of others with --student sac", SAC),
+        ("run", "the loop", Config),
+    ]
     sections += [("teacher", f"--teacher {name}", cls) for name, cls in TEACHERS.items()]
     sections += [("teacher", f"--teacher {', '.join(REDRAWABLE)}", Redrawn)]
     sections += [("teacher", f"--teacher {', '.join(INVENTORS)}", OnPool)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from procurl import presets
 from procurl.cli.common import add_changed, add_training_options, path, say_clashes, seed_range, step_count
-from procurl.cli.options import configured, sort_options, train_options
+from procurl.cli.options import configured, sort_options, train_options, with_student
 from procurl.errors import ConfigError, needs_extra
 
 if TYPE_CHECKING:
@@ -50,6 +50,11 @@ def add_plan(command: Any) -> None:
         "--space", metavar="MODULE:NAME",
         help="tasks of an environment of your own, or a setting's; default: the only task space in its file",
     )  # fmt: skip
+    command.add_argument(
+        "--student",
+        choices=["ppo", "sac"],
+        help="who learns (default: the setting's own; SAC needs continuous actions)",
+    )
     command.add_argument("--variant", default="paper", metavar="NAME", help="presets: paper or release")
     command.add_argument("--seeds", type=seed_range, default=range(1), metavar="N", help="how many, or FIRST-LAST")
     command.add_argument("--steps", type=step_count, metavar="1M", help="environment steps per seed")
@@ -94,10 +99,11 @@ def import_jax(args: argparse.Namespace) -> None:
 
 
 def chosen(args: argparse.Namespace) -> tuple[ChosenSetting, ChosenTeacher]:
-    """What SETTING and --teacher name."""
+    """What SETTING, --student and --teacher name."""
     from procurl.runs.chosen import chosen_setting, chosen_teacher
 
     setting = chosen_setting(args.setting, args.space, args.variant)
+    setting = setting._replace(config=with_student(setting.config, args.student))
     return setting, chosen_teacher(args.teacher, setting, args.variant)
 
 

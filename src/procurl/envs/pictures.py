@@ -57,6 +57,16 @@ class Canvas:
         distance = np.maximum(np.maximum(low[0] - x, x - high[0]), np.maximum(low[1] - y, y - high[1]))
         self._blend(rows, columns, distance, colour)
 
+    def polygon(self, corners: NDArray[Any], colour: Sequence[float]) -> None:
+        """A convex one, f64[n, 2], counter-clockwise."""
+        rows, columns = self._near(corners.min(axis=0), corners.max(axis=0), 0.0)
+        x, y = self.x[:, columns], self.y[rows]
+        distance = np.full(np.broadcast_shapes(x.shape, y.shape), -np.inf)
+        for (ax, ay), (bx, by) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+            length = np.hypot(bx - ax, by - ay)
+            distance = np.maximum(distance, ((by - ay) * (x - ax) - (bx - ax) * (y - ay)) / length)
+        self._blend(rows, columns, distance, colour)
+
     def trail(self, points: Trail, width: float) -> None:
         """A path that fades into the past."""
         paint = np.zeros((SIZE, SIZE), np.float32)

@@ -238,7 +238,11 @@ def environment(config: dict[str, Any]) -> Any:
         from procurl.bench.watch.minigrid import MiniGridView
 
         return MiniGridView()
-    if setting in ("bipedal", "bipedal-jax"):  # whoever walks in JAX walks in Box2D, and is painted there
+    if setting == "bipedal-jax":
+        from procurl.envs.bipedal.jax_walker.env import JaxWalker
+
+        return own_view(JaxWalker(**fields))
+    if setting == "bipedal":
         return ours.gymnasium.make(
             "procurl/StumpTracks-v0", render_mode="rgb_array", disable_env_checker=True, **fields
         )

@@ -64,6 +64,7 @@ _LEG, _FOOT = _rectangle(LEG_WIDTH, LEG_LENGTH), _rectangle(0.8 * LEG_WIDTH, LEG
 _SHAPES = [(HULL_CORNERS, 5.0), (_LEG, 1.0), (_FOOT, 1.0), (_LEG, 1.0), (_FOOT, 1.0)]
 _MASSES = [_mass(*shape) for shape in _SHAPES]
 
+CORNERS = [corners - centre for (corners, _), (_, centre, _) in zip(_SHAPES, _MASSES, strict=True)]  # f64[4 or 5, 2]
 MASS = np.array([[m] for m, _, _ in _MASSES], np.float32)  # f32[5, 1]
 INERTIA = np.array([[i] for _, _, i in _MASSES], np.float32)
 INVERSE: Any = 1 / np.stack([MASS, MASS, INERTIA])  # f32[3, 5, 1]  what an impulse along x, y and the angle changes
@@ -86,8 +87,7 @@ class Faces(NamedTuple):
 
 def _faces() -> Faces:
     bodies = []
-    for (corners, _), (_, centre, _) in zip(_SHAPES, _MASSES, strict=True):
-        begin = corners - centre
+    for begin in CORNERS:
         end = np.roll(begin, -1, axis=0)
         along = (end - begin) / np.linalg.norm(end - begin, axis=1, keepdims=True)
         normal = np.stack([along[:, 1], -along[:, 0]], axis=1)

@@ -15,9 +15,11 @@ from procurl.envs.bipedal.jax_walker.collision import rotate
 from procurl.envs.bipedal.jax_walker.lanes import alone, lanes
 from procurl.envs.bipedal.jax_walker.lidar import lidar
 from procurl.envs.bipedal.jax_walker.physics import World, advance
+from procurl.envs.bipedal.jax_walker.picture import picture
 from procurl.envs.bipedal.jax_walker.start import started
 from procurl.envs.bipedal.jax_walker.terrain import Terrain, draw_terrain
 from procurl.envs.bipedal.track import GOAL, MASTERED, MAX_STEPS
+from procurl.envs.pictures import Frame
 from procurl.programs import pytree
 from procurl.types import Continuous, Step, Task
 
@@ -42,6 +44,7 @@ class JaxWalker:
     obs_size: ClassVar[int] = 24
     action: ClassVar[Continuous] = Continuous(4, -1.0, 1.0)
     truncates: ClassVar[bool] = True
+    render_fps: ClassVar[int] = 50
 
     def __post_init__(self) -> None:
         check_fields("env.", self, is_pytree=True)
@@ -62,6 +65,10 @@ class JaxWalker:
         truncated = (steps >= self.max_steps) & ~terminated
         after = State(world, state.terrain, shaping, ret, steps)
         return after, Step(obs, reward, terminated, truncated, ret > MASTERED)
+
+    def render(self, state: State) -> Frame:
+        """A picture of one walker."""
+        return picture(state.world.pose, state.terrain)
 
 
 def begin(terrain: Terrain, push: Array) -> tuple[State, Array]:

@@ -50,5 +50,5 @@ def started(push: Array) -> World:
 def table() -> World:
     """The first step for NODES pushes from -PUSH to PUSH, in the last axis."""
     structure = jax.tree.structure(jax.eval_shape(lambda: placed(NODES)))
-    with np.load(FILE) as arrays:
+    with np.load(FILE, allow_pickle=False) as arrays:
         return jax.tree.unflatten(structure, [arrays[f"{k:02}"] for k in range(len(arrays))])

@@ -1,0 +1,136 @@
+"""Where the time of SAC in the compiled loop goes: one iteration on Point Mass, its parts, and what its products cost.
+
+    python benchmarks/sac_in_loop.py [--seeds 1] [--capacity 2000000]
+
+The walker's sizes: 128 environments play 20 steps each, and 256 updates follow, with layers of 400 and 300 and
+minibatches of 1000. Every part is compiled alone; the matrix products are those of the updates and nothing besides.
+Time is CPU seconds on one core, so that other programs do not count; the best of a few runs.
+"""
+
+# ruff: noqa: E402  # XLA reads its flags when JAX is imported
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import procurl
+
+procurl.use_cores(1, device="cpu")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from measure import machine_line
+
+from procurl import loop
+from procurl.config import SAC, Config
+from procurl.runs.engine import Engine
+from procurl.runs.seeds import over_seeds
+from procurl.students import nets, replay, sac
+from procurl.students.learners import learner_of
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--capacity", type=int, default=2_000_000, help="transitions in each seed's buffer")
+    args = parser.parse_args()
+
+    config = SAC(n_envs=128, n_steps=2560, capacity=args.capacity, start_steps=2560, first_fit=2**30)
+    env, space = procurl.make("point-mass-1t")
+    engine = Engine(
+        env, procurl.make_teacher("procurl-target", space), Config(sac=config), seeds=tuple(range(args.seeds))
+    )
+    carry, seconds = engine.begin(), []
+    for t in range(4):  # the first compiles
+        began = time.process_time()
+        carry, _ = jax.block_until_ready(engine.iterate(carry, t))
+        seconds.append(time.process_time() - began)
+    print(f"an iteration of {args.seeds} seeds: {min(seconds[1:]):.2f} s; of that, each part compiled alone:")
+    for name, run in parts(engine, carry, env, config).items():
+        print(f"  {name:40} {cheapest(run):8.3f} s")
+    products = products_of(env.obs_size, env.action.size, config)
+    operations = args.seeds * config.n_steps // config.every * sum(2 * m * k * n for m, k, n in products) / 1e9
+    took = args.seeds * cheapest(product_loop(products, config.n_steps // config.every))
+    print(f"the updates' products and nothing besides: {took:.2f} s, {operations / took:.0f} GFLOP/s")
+    print(machine_line())
+
+
+def parts(engine: Engine, carry: Any, env: Any, config: SAC) -> dict[str, Callable[[], Any]]:
+    n, trainee, mesh = config.n_steps // config.every, carry.student.trainee, engine.seeds.mesh
+    full = trainee._replace(buffer=trainee.buffer._replace(added=jnp.full_like(trainee.buffer.added, config.capacity)))
+
+    def pick_and_play(own: Any, carry: Any, t: Any, world: Any) -> Any:
+        env, teacher = world
+        k_pick, k_play, *_ = loop.iteration_keys(own.key, t)
+        tasks = teacher.propose(carry.teacher, k_pick, config.n_steps)
+        return learner_of(config, teacher.space).play(carry.student, env, carry.envs, tasks, k_play)[2:]
+
+    def learn(own: Any, trainee: sac.Trainee, t: Any, _: Any) -> Any:
+        return sac.learn(trainee.student, trainee.buffer, n, own.key, config)[0]
+
+    def draw(own: Any, trainee: sac.Trainee, t: Any, _: Any) -> Any:
+        def one(total: Any, i: Any) -> Any:
+            drawn = replay.sample(trainee.buffer, jax.random.fold_in(own.key, i), config.batch_size, env.obs_size)
+            return total + sum(map(jnp.sum, drawn)), None
+
+        return jax.lax.scan(one, jnp.float32(0), jnp.arange(n))[0]
+
+    played, learnt, drawn = (over_seeds(part, mesh) for part in (pick_and_play, learn, draw))
+    return {
+        "picking and playing": lambda: played(engine.own, carry, 5, engine.world),
+        "updates": lambda: learnt(engine.own, trainee, 0, ()),
+        "their draws, from a buffer of 10,240": lambda: drawn(engine.own, trainee, 0, ()),
+        f"their draws, from one of {config.capacity:,}": lambda: drawn(engine.own, full, 0, ()),
+        "teaching": lambda: engine._programs.only_teach(engine.own, carry, 0, engine.world),
+    }
+
+
+def products_of(obs_size: int, action_size: int, config: SAC) -> list[tuple[int, int, int]]:
+    """(m, k, n) of every matrix product in one update."""
+
+    def layers(*ends: int) -> list[tuple[int, int]]:
+        widths = (ends[0], *config.hidden, ends[1])
+        return list(itertools.pairwise(widths))
+
+    actor, critic, b = layers(obs_size, 2 * action_size), layers(obs_size + action_size, 1), config.batch_size
+    forward = lambda net: [(b, i, o) for i, o in net]  # noqa: E731
+    of_weights = lambda net: [(i, b, o) for i, o in net]  # noqa: E731
+    of_inputs = lambda net: [(b, o, i) for i, o in net]  # noqa: E731
+    targets = forward(actor) + 2 * forward(critic)
+    critics = 2 * (forward(critic) + of_weights(critic) + of_inputs(critic[1:]))
+    policy = forward(actor) + of_weights(actor) + of_inputs(actor[1:]) + 2 * (forward(critic) + of_inputs(critic))
+    return targets + critics + policy
+
+
+def product_loop(products: list[tuple[int, int, int]], n: int) -> Callable[[], Any]:
+    rng = np.random.default_rng(0)
+    pairs = [tuple(rng.normal(size=s).astype(np.float32) for s in ((m, k), (k, n))) for m, k, n in products]
+
+    @jax.jit
+    def run(pairs: Any) -> Any:
+        def one(total: Any, _: None) -> Any:  # the factor keeps the compiler from computing them once for all
+            return sum((jnp.sum(jnp.dot(a * (1 + total), b, precision=nets.FULL)) for a, b in pairs)) * 1e-30, None
+
+        return jax.lax.scan(one, jnp.float32(0), length=n)[0]
+
+    on_device = jax.device_put(pairs)
+    return lambda: run(on_device)
+
+
+def cheapest(run: Callable[[], Any], repeats: int = 3) -> float:
+    """CPU seconds, after a first run that compiles."""
+    seconds = []
+    for _ in range(repeats + 1):
+        began = time.process_time()
+        jax.block_until_ready(run())
+        seconds.append(time.process_time() - began)
+    return min(seconds[1:])
+
+
+if __name__ == "__main__":
+    main()
