@@ -8,8 +8,8 @@
 --out RUN`), on tracks of all heights and spacings, and repeats every step in JAX from Box2D's state before it
 (`beside_box2d.py`). What must hold: the 95th percentile of the error of every observation below 1e-3, contact flags
 equal in more than 99 % of steps, and episodes that end in the same step. Steps in which a body touches a stump are a
-row of their own. `speed` steps both simulators in turn with random actions, and gives steps per second of the clock and
-of the processor; an ended episode is begun anew in both.
+row of their own; whole episodes are compared by `bipedal_policies.py`. `speed` steps both in turn with random actions,
+and gives steps per second of the clock and of the processor; an ended episode is begun anew.
 """
 
 from __future__ import annotations

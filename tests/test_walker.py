@@ -82,7 +82,8 @@ def test_the_joints_are_box2ds():
 
 def test_tracks_have_the_benchmarks_shape():
     contexts = np.float32([*np.random.default_rng(1).uniform([-3, 0], [3, 6], (200, 2)), [0, 0], [3, 6], [1, 5.15]])
-    drawn = jax.jit(jax.vmap(draw_terrain))(contexts, jax.random.split(jax.random.key(0), len(contexts)))
+    keys = jax.random.split(jax.random.key(0), len(contexts))
+    drawn = jax.tree.map(np.asarray, jax.jit(jax.vmap(draw_terrain))(contexts, keys))
     for k, context in enumerate(contexts):
         track = make_track(context, np.random.default_rng(k))
         n = len(track.stumps)

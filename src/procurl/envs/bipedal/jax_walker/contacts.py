@@ -71,41 +71,42 @@ def geometry(manifolds: Manifolds, slot: int, point: int, pose: Array, cos: Arra
 
 def prepare(manifolds: Manifolds, pose: Array) -> list[Slot]:
     """Velocity constraints: at each point half-way between the two surfaces."""
-    cos, sin = jnp.cos(pose[2]), jnp.sin(pose[2])
+    cos, sin = cosine(pose), sine(pose)
     slots = []
     for slot in range(SLOTS):
-        normals, tangents = [], []
-        for point in range(2):
-            nx, ny, rx, ry, distance = geometry(manifolds, slot, point, pose, cos, sin)
-            half = jnp.where(manifolds.on_body[slot], 0.5, -0.5) * distance
-            rx, ry = rx + half * nx, ry + half * ny
-            normals.append(jnp.stack([nx, ny, rx * ny - ry * nx]))
-            tangents.append(jnp.stack([ny, -nx, -rx * nx - ry * ny]))
-        active = manifolds.active[slot]
-        k11, k22, k12 = (dot(normals[i], INVERSE * normals[j]) for i, j in ((0, 0), (1, 1), (0, 1)))
-        determinant = k11 * k22 - k12 * k12
-        both = active[0] & active[1]
-        block = both & (k11 * k11 < ILL_CONDITIONED * determinant)
-        there = jnp.stack([active[0], active[1] & (block | ~both)])
-        friction = jnp.stack([dot(t, INVERSE * t) for t in tangents])
-        slots.append(
-            Slot(
-                jnp.stack(normals),
-                jnp.stack(tangents),
-                jnp.where(there, 1 / jnp.stack([k11, k22]), 0.0),
-                jnp.where(there, 1 / friction, 0.0),
-                jnp.stack([k11, k22, k12]),
-                jnp.stack([k22, k11, -k12]) / jnp.where(block, determinant, 1.0),
-                block,
-            )
-        )
+        arms = [_arm(manifolds, slot, point, pose, cos, sin) for point in range(2)]
+        nx, ny, *_ = geometry(manifolds, slot, 0, pose, cos, sin)
+        slots.append(_constraints(nx, ny, jnp.stack(arms), manifolds.active[slot]))
     return slots
 
 
-def push(velocity: Array, slot: Slot, normal: Array, tangent: Array) -> Array:
-    """Velocities after impulses f32[2, 5, N] at the two points of a slot."""
-    along = slot.normal[0] * normal[0] + slot.normal[1] * normal[1]
-    return velocity + INVERSE * (along + slot.tangent[0] * tangent[0] + slot.tangent[1] * tangent[1])
+def _arm(manifolds: Manifolds, slot: int, point: int, pose: Array, cos: Array, sin: Array) -> Array:
+    """From the body's centre to a point half-way between the two surfaces, f32[2, 5, N]."""
+    nx, ny, rx, ry, distance = geometry(manifolds, slot, point, pose, cos, sin)
+    half = jnp.where(manifolds.on_body[slot], 0.5, -0.5) * distance
+    return jnp.stack([rx + half * nx, ry + half * ny])
+
+
+@stage
+def _constraints(nx: Array, ny: Array, arms: Array, active: Array) -> Slot:
+    """Of one slot, from its normal f32[5, N], the arms f32[2, 2, 5, N] to its points, and which are there."""
+    normals = [jnp.stack([nx, ny, rx * ny - ry * nx]) for rx, ry in arms]
+    tangents = [jnp.stack([ny, -nx, -rx * nx - ry * ny]) for rx, ry in arms]
+    k11, k22, k12 = (dot(normals[i], INVERSE * normals[j]) for i, j in ((0, 0), (1, 1), (0, 1)))
+    determinant = k11 * k22 - k12 * k12
+    both = active[0] & active[1]
+    block = both & (k11 * k11 < ILL_CONDITIONED * determinant)
+    there = jnp.stack([active[0], active[1] & (block | ~both)])
+    friction = jnp.stack([dot(t, INVERSE * t) for t in tangents])
+    return Slot(
+        jnp.stack(normals),
+        jnp.stack(tangents),
+        jnp.where(there, 1 / jnp.stack([k11, k22]), 0.0),
+        jnp.where(there, 1 / friction, 0.0),
+        jnp.stack([k11, k22, k12]),
+        jnp.stack([k22, k11, -k12]) / jnp.where(block, determinant, 1.0),
+        block,
+    )
 
 
 def solve_velocity(
@@ -120,7 +121,7 @@ def solve_velocity(
         first = _first_friction(slot.tangent, slot.tangent_mass, velocity, normal, tangent)
         new_tangent = _friction(slot.tangent, slot.tangent_mass, velocity, normal, tangent, first)
         new_normal = _normal_impulses(slot, velocity, normal, new_tangent, tangent)
-        velocity = _pushed(velocity, slot, new_normal, normal, new_tangent, tangent)
+        velocity = pushed(velocity, slot, new_normal, normal, new_tangent, tangent)
         new_normals.append(new_normal)
         new_tangents.append(new_tangent)
     return velocity, new_normals, new_tangents
@@ -172,8 +173,11 @@ def _normal_impulses(slot: Slot, velocity: Array, normal: Array, new_tangent: Ar
 
 
 @stage
-def _pushed(velocity: Array, slot: Slot, new_normal: Array, normal: Array, new_tangent: Array, tangent: Array) -> Array:
-    return push(velocity, slot, new_normal - normal, new_tangent - tangent)
+def pushed(velocity: Array, slot: Slot, new_normal: Array, normal: Array, new_tangent: Array, tangent: Array) -> Array:
+    """Velocities after the change of the impulses at a slot's points."""
+    n, t = new_normal - normal, new_tangent - tangent
+    along = slot.normal[0] * n[0] + slot.normal[1] * n[1] + slot.tangent[0] * t[0] + slot.tangent[1] * t[1]
+    return velocity + INVERSE * along
 
 
 def solve_position(manifolds: Manifolds, pose: Array, share: float, enough: float) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ next step. At most eight times a step.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +17,8 @@ from jax import Array
 
 from procurl.envs.bipedal.jax_walker import collision, contacts
 from procurl.envs.bipedal.jax_walker.body import DT, FACES, SLOP
-from procurl.envs.bipedal.jax_walker.collision import FAR, Manifolds, Pieces
+from procurl.envs.bipedal.jax_walker.collision import FAR, Manifolds, Pieces, Turned
+from procurl.envs.bipedal.jax_walker.lanes import stage
 from procurl.envs.bipedal.jax_walker.terrain import Terrain
 
 DEPTH, TOLERANCE = SLOP, SLOP / 4  # metres: bodies meet at this distance of their cores
@@ -42,27 +44,28 @@ def between(begin: Array, end: Array, share: Array) -> Array:
 
 
 def distances(pieces: Pieces, pose: Array) -> Array:
-    """Of the bodies from the pieces of terrain, f32[C, 5, N]; negative for overlap.
+    """Of the bodies from the pieces of terrain, f32[C, 5, N]; negative for overlap."""
+    return _distances(pieces, collision.turned(pose))
 
-    Apart, the nearest points are a corner of the body and any point of the piece, or a corner of the piece and a point
-    within a face of the body. Overlap is the least along all normals of either.
+
+@stage
+def _distances(pieces: Pieces, faces: Turned) -> Array:
+    """Apart, the nearest points are a corner of the body and any point of the piece, or a corner of the piece and a
+    point within a face of the body. Overlap is the least along all normals of either.
     """
-    faces = collision.turned(pose)
-    x, y, half_width, half_height = (a[:, None] for a in (pieces.x, pieces.y, pieces.half_width, pieces.half_height))
-    beside = jnp.maximum(jnp.abs(faces.x - x) - half_width, 0.0)  # f32[C, 5 corners, 5 bodies, N]
-    above = jnp.maximum(jnp.abs(faces.y - y) - half_height, 0.0)
-    of_corners = jnp.sqrt(beside * beside + above * above).min(1)
-
+    apart = jnp.full_like(pieces.x, FAR)
     by_face = collision.body_distances(pieces, faces)
-    corner_x = x - jnp.sign(faces.normal_x) * half_width - faces.x
-    corner_y = y - jnp.sign(faces.normal_y) * half_height - faces.y
-    along = faces.normal_x * corner_y - faces.normal_y * corner_x
-    within = (along >= 0) & (along <= LENGTHS) & (by_face >= 0)
-    apart = jnp.minimum(of_corners, jnp.where(within, by_face, FAR).min(1))
-
-    overlap = by_face.max(1)
-    for distance in collision.terrain_distances(pieces, faces):
-        overlap = jnp.maximum(overlap, distance)
+    for k, distance in enumerate(by_face):
+        nx, ny, x, y = faces.normal_x[k], faces.normal_y[k], faces.x[k], faces.y[k]
+        beside = jnp.maximum(jnp.abs(x - pieces.x) - pieces.half_width, 0.0)
+        above = jnp.maximum(jnp.abs(y - pieces.y) - pieces.half_height, 0.0)
+        apart = jnp.minimum(apart, jnp.sqrt(beside * beside + above * above))
+        corner_x = pieces.x - jnp.sign(nx) * pieces.half_width - x
+        corner_y = pieces.y - jnp.sign(ny) * pieces.half_height - y
+        along = nx * corner_y - ny * corner_x
+        within = (along >= 0) & (along <= LENGTHS[k]) & (distance >= 0)
+        apart = jnp.where(within, jnp.minimum(apart, distance), apart)
+    overlap = reduce(jnp.maximum, [*by_face, *collision.terrain_distances(pieces, faces)])
     return jnp.where(pieces.exists, jnp.where(overlap <= 0, overlap, apart), FAR)
 
 
@@ -94,8 +97,8 @@ def next_impact(terrain: Terrain, moving: Moving) -> tuple[Array, Array]:
     high, d_high = jax.lax.fori_loop(0, LOOKS, look, (nowhere, nowhere + FAR))
     on_the_way = high > 0
 
-    def search(i: Array, bracket: tuple[Array, ...]) -> tuple[Array, ...]:
-        low, high, d_low, d_high, share, found = bracket
+    def search(bracket: Any) -> Any:
+        i, low, high, d_low, d_high, share, found = bracket
         slope = jnp.where(d_low - d_high > 1e-9, d_low - d_high, 1.0)
         secant = low + jnp.clip((d_low - DEPTH) / slope, 0.0, 1.0) * (high - low)
         share = jnp.where(found, share, jnp.where(i % 2 == 0, (low + high) / 2, secant))
@@ -103,13 +106,13 @@ def next_impact(terrain: Terrain, moving: Moving) -> tuple[Array, Array]:
         found = found | (jnp.abs(distance - DEPTH) < TOLERANCE)
         outside = distance > DEPTH
         return (
-            jnp.where(outside, share, low), jnp.where(outside, high, share),
+            i + 1, jnp.where(outside, share, low), jnp.where(outside, high, share),
             jnp.where(outside, distance, d_low), jnp.where(outside, d_high, distance), share, found,
         )  # fmt: skip
 
     d_low = jnp.where(apart, at_begin, FAR).min(0)
-    start = (nowhere, high, d_low, d_high, nowhere, ~on_the_way)
-    share = jax.lax.fori_loop(0, SEARCHES, search, start)[4]
+    start = (jnp.int32(0), nowhere, high, d_low, d_high, nowhere, ~on_the_way)
+    *_, share, _ = jax.lax.while_loop(lambda bracket: (bracket[0] < SEARCHES) & ~bracket[-1].all(), search, start)
     return at_once | on_the_way, jnp.where(at_once, 0.0, share)
 
 

@@ -60,10 +60,10 @@ def limit_states(angle: Array) -> Array:
     return jnp.where(turn <= lower, -1, jnp.where(turn >= upper, 1, 0)).astype(jnp.int32)  # a strong type, as stored
 
 
-def prepare(hinge: Hinge, angle: Array, limit: Array, aim: Array, most: Array) -> Ready:
-    angle_a, angle_b = angle[hinge.a], angle[hinge.b]
-    ax, ay = rotate(jnp.cos(angle_a), jnp.sin(angle_a), *hinge.anchor_a)
-    bx, by = rotate(jnp.cos(angle_b), jnp.sin(angle_b), *hinge.anchor_b)
+def prepare(hinge: Hinge, cos: Array, sin: Array, limit: Array, aim: Array, most: Array) -> Ready:
+    """For bodies turned by angles with these cosines and sines, f32[5, N]."""
+    ax, ay = rotate(cos[hinge.a], sin[hinge.a], *hinge.anchor_a)
+    bx, by = rotate(cos[hinge.b], sin[hinge.b], *hinge.anchor_b)
     m_a, i_a, m_b, i_b = inverses(hinge)
     k11, k12, k13 = m_a + m_b + i_a * ay * ay + i_b * by * by, -i_a * ax * ay - i_b * bx * by, -i_a * ay - i_b * by
     k22, k23, k33 = m_a + m_b + i_a * ax * ax + i_b * bx * bx, i_a * ax + i_b * bx, i_a + i_b

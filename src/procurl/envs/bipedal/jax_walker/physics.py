@@ -24,7 +24,7 @@ from procurl.envs.bipedal.jax_walker.body import CREATED, DT, FEET, GRAVITY, HIN
 from procurl.envs.bipedal.jax_walker.collision import NOTHING, SLOTS, Manifolds, collide, from_left
 from procurl.envs.bipedal.jax_walker.contacts import Impulses
 from procurl.envs.bipedal.jax_walker.joints import SOLVERS, JointImpulse
-from procurl.envs.bipedal.jax_walker.lanes import lanes, stage
+from procurl.envs.bipedal.jax_walker.lanes import lanes
 from procurl.envs.bipedal.jax_walker.terrain import Terrain
 
 VELOCITY_ITERATIONS, POSITION_ITERATIONS = 180, 60
@@ -70,16 +70,13 @@ def placed(n: int) -> World:
 @lanes
 def advance(terrain: Terrain, world: World, action: Array, push: Array) -> World:
     """The world 1/50 s later; action f32[4, N], push f32[N] in newtons on the hull."""
-    manifolds = touching(terrain, world.pose)
+    manifolds = collide(terrain, world.pose)
     world = noticed(terrain, world, manifolds, jnp.ones_like(world.pose[0], bool))
     pushed = world.velocity.at[0, HULL].add(DT * push * INVERSE[0, HULL])
     world = solved_velocities(world._replace(velocity=pushed.at[1].add(DT * GRAVITY)), manifolds, action)
     begin = world.pose
     world, at_rest = solved_positions(moved(world), manifolds)
     return with_impacts(terrain, slept(world, at_rest), begin)
-
-
-touching = stage(collide)
 
 
 def noticed(terrain: Terrain, world: World, manifolds: Manifolds, where: Array) -> World:
@@ -138,16 +135,16 @@ def solved_velocities(world: World, manifolds: Manifolds, action: Array) -> Worl
     )
 
 
-@stage
 def prepared(world: World, manifolds: Manifolds, action: Array, limit: Array, pull: Array) -> Any:
     """The constraints, and velocities after the impulses of the step before."""
     slots = contacts.prepare(manifolds, world.pose)
     aims = [hinge.speed * jnp.sign(action[hinge.action]) for hinge in HINGES]
     most = [DT * TORQUE * jnp.minimum(jnp.abs(action[hinge.action]), 1.0) for hinge in HINGES]
-    ready = [joints.prepare(h, world.pose[2], limit[j], aims[j], most[j]) for j, h in enumerate(HINGES)]
-    velocity = world.velocity
+    cos, sin = contacts.cosine(world.pose), contacts.sine(world.pose)
+    ready = [joints.prepare(h, cos, sin, limit[j], aims[j], most[j]) for j, h in enumerate(HINGES)]
+    velocity, none = world.velocity, jnp.zeros_like(world.contact.normal[0])
     for slot, normal, tangent in zip(slots, world.contact.normal, world.contact.tangent, strict=True):
-        velocity = contacts.push(velocity, slot, normal, tangent)
+        velocity = contacts.pushed(velocity, slot, normal, none, tangent, none)
     v = by_body(velocity)
     for j, hinge in enumerate(HINGES):
         v = joints.apply(hinge, ready[j], v, pull[j], world.motor[j])
@@ -206,7 +203,7 @@ def with_impacts(terrain: Terrain, world: World, begin: Array) -> World:
     def meet(carry: Any) -> Any:
         i, world, moving, share, met = carry
         now = impacts.between(moving.begin, moving.end, share)
-        manifolds = touching(terrain, now)
+        manifolds = collide(terrain, now)
         met = met & manifolds.active.any((0, 1))
         world = noticed(terrain, world._replace(pose=now), manifolds, met)
         struck = impacts.Moving(now, moving.end, moving.time + share * (1 - moving.time), moving.velocity)
