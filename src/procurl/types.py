@@ -132,6 +132,7 @@ class TaskSpace:
         default=(0.0, 1.0), metadata={"static": True}
     )
     fresh_seeds: bool = field(default=False, metadata={"static": True})  # every proposal is a new instance
+    fixed_tests: bool = field(default=False, metadata={"static": True})  # but held-out tasks are always the same ones
     snap: Callable[[Array], Array] | None = field(default=None, metadata={"static": True})  # to a discrete set
     name: str = field(default="", metadata={"static": True})  # of the setting, where it has one
     units: tuple[float, ...] | None = field(  # distances: one length per dimension; None: contexts as they are

@@ -42,7 +42,8 @@ def evaluate_run(
         scores = _played_on_host(env, result, tasks, episodes)
     else:
         keys = jax.vmap(jax.random.key)(jnp.asarray(result.seeds, jnp.uint32))
-        run = jit(jax.vmap(lambda p, k: evaluate(env, p, tasks, k, episodes, deterministic, space.fresh_seeds)))
+        instances = space.fresh_seeds, space.fixed_tests
+        run = jit(jax.vmap(lambda p, k: evaluate(env, p, tasks, k, episodes, deterministic, *instances)))
         try:
             scores = run(unflatten(result.params), keys)
         except (KeyError, TypeError, ValueError, IndexError) as reason:  # undamaged weights of another network

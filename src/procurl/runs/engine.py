@@ -126,7 +126,8 @@ def _programs(shared_config: Config, mesh: Mesh, kind: Any) -> Programs:
         k_eval = loop.evaluation_key(own.key, t)
         space: TaskSpace = teacher.space
         return evaluate(
-            env, params, space.held_out, k_eval, shared_config.evaluation_episodes, fresh_seeds=space.fresh_seeds
+            env, params, space.held_out, k_eval, shared_config.evaluation_episodes,
+            fresh_seeds=space.fresh_seeds, fixed_tests=space.fixed_tests,
         )  # fmt: skip
 
     def only_teach(own: Own, carry: Carry, t: Array, world: Any) -> Any:

@@ -38,11 +38,13 @@ def evaluate(
     episodes: int = 1,
     deterministic: bool | None = None,
     fresh_seeds: bool = False,
+    fixed_tests: bool = False,
 ) -> Scores:
     """Play every task `episodes` times, all at once, until the last episode has ended.
 
     `deterministic`: take the most likely actions; None: as the kind of student is evaluated in training.
-    `fresh_seeds`: every episode is a new instance of its task's context, for settings that are played like this.
+    `fresh_seeds`: every episode is a new instance of its task's context, for settings that are played like this;
+    `fixed_tests`: the same instances every time, first the tasks themselves and then others.
     """
     require_32_bits()
     if not isinstance(tasks, Task):
@@ -56,7 +58,9 @@ def evaluate(
     episodes = whole("episodes", episodes, 1, max(MOST_AT_ONCE // n, 1))
     key, k_seed = jax.random.split(key)
     repeated = jax.tree.map(lambda x: jnp.repeat(x, episodes, axis=0), tasks)
-    if fresh_seeds:
+    if fixed_tests:
+        repeated = repeated._replace(seed=repeated.seed + n * (jnp.arange(n * episodes) % episodes))
+    elif fresh_seeds:
         repeated = repeated._replace(seed=random_seeds(k_seed, repeated.seed.shape))
     policy = acting(params, *env.action[1:])
     at_random = policy.evaluated_at_random if deterministic is None else not deterministic

@@ -50,7 +50,7 @@ def bipedal_space(pool_size: int = 1000, n_targets: int = 500) -> TaskSpace:
         NAMES, LOW, HIGH, Uniform(LOW, HIGH), DATA_SEED,
         n_uniform=pool_size, n_targets=n_targets, n_held_out=0, fresh_seeds=True,
     )  # fmt: skip
-    return dataclasses.replace(space, held_out=grid_tasks(), value_range=VALUE_RANGE, name="bipedal")
+    return dataclasses.replace(space, held_out=grid_tasks(), fixed_tests=True, value_range=VALUE_RANGE, name="bipedal")
 
 
 def grid_tasks() -> Task:
