@@ -12,9 +12,10 @@ import pytest
 import procurl
 from procurl.envs.bipedal.jax_walker import body, start
 from procurl.envs.bipedal.jax_walker.body import HULL
+from procurl.envs.bipedal.jax_walker.collision import collide
 from procurl.envs.bipedal.jax_walker.env import JaxWalker
 from procurl.envs.bipedal.jax_walker.lidar import RAY_X, RAY_Y, lidar
-from procurl.envs.bipedal.jax_walker.terrain import MOST_STUMPS, draw_terrain, terrain_of
+from procurl.envs.bipedal.jax_walker.terrain import MOST_STUMPS, Terrain, draw_terrain, terrain_of
 from procurl.envs.bipedal.track import GOAL, GROUND, START, STEP, make_track
 from procurl.types import Task
 
@@ -103,7 +104,35 @@ def test_heights_have_the_benchmarks_distribution():
     assert (heights(3).mean(), heights(3).std()) == pytest.approx((3.0, 0.1), abs=0.01)
 
 
-# --- the lidar
+# --- contacts and the lidar
+
+
+def test_contacts_are_box2ds():
+    """A foot anywhere around a stump: whether they touch, at how many points, and whose face is the reference."""
+    rng, n, height = np.random.default_rng(0), 1500, 0.4
+    terrain = Terrain(jnp.full(n, 2.0), jnp.full(n, 90.0), jnp.zeros((MOST_STUMPS, n)).at[0].set(height))
+    pose = np.full((3, 5, n), 50.0, np.float32)
+    foot = np.float32(rng.uniform([START - 0.6, GROUND + 0.6, -1.6], [START + 1.1, GROUND + 1.1, 1.6], (n, 3)).T)
+    pose[:, body.LEFT_FOOT] = foot
+    found = jax.tree.map(np.asarray, jax.jit(collide)(terrain, pose))
+    active = found.active[:, :, body.LEFT_FOOT]  # bool[K, 2, n]
+    stump = [(START, GROUND), (START + STEP, GROUND), (START + STEP, GROUND + height), (START, GROUND + height)]
+    box = (0.8 * body.LEG_WIDTH / 2, body.LEG_LENGTH / 2)
+    touching = 0
+    for k in range(n):
+        world = Box2D.b2World()
+        world.CreateStaticBody(shapes=Box2D.b2PolygonShape(vertices=stump))
+        x, y, angle = foot[:, k].tolist()
+        world.CreateDynamicBody(position=(x, y), angle=angle, shapes=Box2D.b2PolygonShape(box=box))
+        world.Step(0, 1, 1)
+        manifolds = [contact.manifold for contact in world.contacts if contact.touching]
+        assert active[:, :, k].sum() == sum(m.pointCount for m in manifolds), foot[:, k]
+        for manifold in manifolds:
+            assert found.on_body[0, body.LEFT_FOOT, k] == (manifold.type_ == 2), foot[
+                :, k
+            ]  # 2: face of the second body
+            touching += 1
+    assert touching > 100
 
 
 def test_the_lidar_sees_what_box2ds_rays_hit():
