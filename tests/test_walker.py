@@ -17,7 +17,8 @@ from procurl.envs.bipedal.jax_walker.env import JaxWalker
 from procurl.envs.bipedal.jax_walker.lidar import RAY_X, RAY_Y, lidar
 from procurl.envs.bipedal.jax_walker.terrain import MOST_STUMPS, Terrain, draw_terrain, terrain_of
 from procurl.envs.bipedal.track import GOAL, GROUND, START, STEP, make_track
-from procurl.types import Task
+from procurl.runs.evaluation import evaluate
+from procurl.types import Step, Task
 
 Box2D = pytest.importorskip("Box2D", reason="needs Box2D", exc_type=ImportError)
 from procurl.envs.bipedal.stump_tracks import StumpTracks  # noqa: E402
@@ -322,3 +323,42 @@ def test_the_setting_is_bipedals():
     config, original = procurl.preset("bipedal-jax").sac, procurl.preset("bipedal").sac
     assert config.n_envs == 128 and config.every == original.every and config.n_steps % config.n_envs == 0
     assert procurl.presets.SETTINGS["bipedal-jax"].teachers == procurl.presets.SETTINGS["bipedal"].teachers
+
+
+class TellsItsSeed:
+    """An environment of one step, which pays the task's seed."""
+
+    action, max_steps = JaxWalker.action, 1
+
+    def reset(self, task):
+        return task.seed, jnp.zeros(24)
+
+    def step(self, key, state, action):
+        no, yes = jnp.bool_(False), jnp.bool_(True)
+        return state, Step(jnp.zeros(24), state.astype(jnp.float32), yes, no, no)
+
+
+def test_tests_are_played_on_the_same_tracks_every_time():
+    """And a task's further episodes on others, which are the same for every key, too."""
+    space = procurl.make("bipedal-jax")[1]
+    assert space.fresh_seeds and space.fixed_tests
+    actor = {"actor": [{"w": np.zeros((24, 8), np.float32), "b": np.zeros(8, np.float32)}]}
+
+    @jax.jit
+    def seeds(key):
+        scores = evaluate(TellsItsSeed(), actor, space.held_out, key, 3, fresh_seeds=True, fixed_tests=True)
+        return scores.ret
+
+    for key in (0, 1):  # seeds k, k + 100 and k + 200 of task k
+        np.testing.assert_array_equal(seeds(jax.random.key(key)), np.arange(100) + 100)
+
+
+def test_a_picture_shows_the_walker_on_its_track():
+    states, _ = reset(tasks_of([[1.0, 2.0]]))
+    state = jax.tree.map(lambda x: np.asarray(x[0]), states)
+    picture = ENV.render(state)
+    assert picture.shape == (400, 400, 3) and picture.dtype == np.uint8
+    colours = {tuple(c) for c in picture.reshape(-1, 3).tolist()}
+    assert {(86, 96, 196), (228, 118, 40)} <= colours, "hull and near leg"
+    ahead = state._replace(world=state.world._replace(pose=state.world.pose + np.float32([[START - 4], [0], [0]])))
+    assert (150, 158, 170) in {tuple(c) for c in ENV.render(ahead).reshape(-1, 3).tolist()}, "a stump"
