@@ -25,7 +25,7 @@ from procurl.types import TaskSpace
 
 FOLDER = Path(__file__).parent.parent / "examples" / "your_problem"
 STEPS = {
-    "cartpole_a2c": 60_000, "cartpole_ppo": 60_000, "doorkey_ppo": 150_000, "mountain_car_sac": 60_000,
+    "cartpole_a2c": 60_000, "cartpole_ppo": 60_000, "doorkey_ppo": 150_000, "mountain_car_sac": 40_000,
     "numpy_loop": 300_000, "pendulum_sac": 40_000,
 }  # fmt: skip
 PHASES = 4

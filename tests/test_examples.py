@@ -80,9 +80,8 @@ def taught(name, steps, out):
 @pytest.mark.parametrize("name", [p if p in SHORT else pytest.param(p, marks=pytest.mark.slow) for p in PROBLEMS])
 def test_nothing_is_said_but_context_and_target_and_there_is_a_curriculum(name, tmp_path):
     pytest.importorskip("stable_baselines3")
-    steps = SHORT.get(name) or {"pendulum_sac": 9_000, "mountain_car_sac": 15_000}.get(name, 60_000)
+    steps = SHORT.get(name) or {"pendulum_sac": 40_000, "mountain_car_sac": 40_000}.get(name, 60_000)
     result, chance = taught(name, steps, tmp_path / "run")
     assert result.status == "finished" and np.isfinite(result.ret).all()
     assert np.nanmean(result.trace["effective_share"]) <= 0.8
-    if result.trace["started"].sum() >= 100:  # SAC plays fewer in a short run, and a p-value of few tasks says nothing
-        assert chance < 0.001
+    assert chance < 0.001

@@ -307,6 +307,7 @@ def test_too_few_episodes_wait_for_the_next_fit():
 # --- whole runs -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_seed_alone_equals_the_seed_in_company(whole):
     """Over two devices, with padding."""
     together = run(seeds=(1, 5, 7))

@@ -205,6 +205,7 @@ def test_one_step_ahead_of_box2d(both):
     assert sum(r.on_stump.sum() for r, _ in both) > 200 and sum(r.terminated.sum() for r, _ in both) > 5
 
 
+@pytest.mark.slow
 def test_the_table_of_first_steps_is_the_step_itself():
     push = np.float32(np.random.default_rng(0).uniform(-5, 5, 16))
     looked_up = jax.jit(jax.vmap(start.started, out_axes=-1))(push)
@@ -213,6 +214,7 @@ def test_the_table_of_first_steps_is_the_step_itself():
         np.testing.assert_allclose(np.float64(a), np.float64(b), atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_walker_does_not_know_its_neighbours():
     """In another order, and with fewer others under two nested maps: the same steps."""
     n = 6
