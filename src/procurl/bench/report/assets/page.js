@@ -495,7 +495,7 @@
       const n = study().space.names.length, where = study().targets.counts.map((_, k) => study().space.names.map((name, d) => `${words(name)} ${inWords(real(study().targets.contexts[k * n + d], d))}`).join(", "));
       draw(canvas, {
         type: "bar",
-        data: { labels: list.map((s) => s.label), datasets: where.map((name, k) => ({ label: name, data: list.map((s) => s.tasks[metric()][k]), backgroundColor: list.map((s) => faint(colour(s), 1 - 0.3 * k)) })) },
+        data: { labels: list.map((s) => s.label), datasets: where.map((name, k) => ({ label: name, base: low, data: list.map((s) => s.tasks[metric()][k]), backgroundColor: list.map((s) => faint(colour(s), 1 - 0.3 * k)) })) },
         options: { ...frameOf({ x: axis(metric() === "success" ? "success" : "return", { min: low, max: high }), y: { grid: { display: false }, ticks: { color: style("--text") }, border: { color: style("--line") } } }), parsing: true, indexAxis: "y" },
       });
       text.textContent = list.map((s) => `${s.label}: ${s.tasks[metric()].map(say).join(", ")}`).join("; ");
