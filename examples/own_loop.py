@@ -4,6 +4,7 @@ Tasks are gates of some position and width; the student has a skill for each kin
 helps with its neighbours. Replace `Student` by your agent: the curriculum needs returns, and a value for a task.
 """
 
+import jax
 import numpy as np
 
 import procurl
@@ -37,7 +38,7 @@ class Student:
 
 def main() -> None:
     space = procurl.make("point-mass-2g")[1]
-    targets = procurl.Task(*(np.asarray(x) for x in space.held_out))
+    targets = jax.tree.map(np.asarray, space.held_out)
     for name in ("procurl-target", "iid", "target"):
         rng, student = np.random.default_rng(0), Student(space)
         curriculum = procurl.Curriculum(procurl.make_teacher(name, space), every=EPISODES, unit="episodes")

@@ -52,7 +52,7 @@ def small_result(env, teacher, seeds=(0, 1)):
         steps=np.array([0, 512]),
         task_ret=np.zeros((n, 2, held_out), np.float32),
         task_success=np.zeros((n, 2, held_out), np.float32),
-        held_out={k: np.asarray(v)[:held_out] for k, v in teacher.space.held_out._asdict().items()},
+        held_out={k: np.asarray(v)[:held_out] for k, v in teacher.space.held_out.arrays().items()},
         trace={},
         params={name: np.stack([x] * n) for name, x in named(params).items()},
     )

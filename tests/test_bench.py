@@ -223,16 +223,17 @@ def test_suites_name_what_there_is_and_take_the_papers_numbers():
         assert suite.summary and set(suite.settings) <= set(presets.SETTINGS)
         assert {t for row in suite.rows for t in row.teachers} <= set(presets.TEACHERS)
     maze = cells_of(suites.SUITES["maze"])
-    assert len(maze) == len(presets.TEACHERS) * 2 and {c.steps for c in maze} == {1_000_000}
+    assert len(maze) == len(suites.PAPER_TEACHERS) * 2 and {c.steps for c in maze} == {1_000_000}
     assert [c.seeds for c in maze[:2]] == [(0, 1, 2, 3, 4), (5, 6, 7, 8, 9)]
-    assert [c.seeds for c in cells_of(suites.SUITES["maze"], whole=True)] == [tuple(range(10))] * len(presets.TEACHERS)
+    whole = cells_of(suites.SUITES["maze"], whole=True)
+    assert [c.seeds for c in whole] == [tuple(range(10))] * len(suites.PAPER_TEACHERS)
 
 
 def test_names_that_nobody_knows_are_refused():
     suite = Suite("mine", "", (Row(("point-mass-1t", "maze-plain")),))
     with pytest.raises(ConfigError, match="unknown setting 'maze-plain'. Did you mean maze-plane"):
         cells_of(suite)
-    assert len(cells_of(suite.narrowed(["point-mass-1t"]))) == len(presets.TEACHERS) * 5
+    assert len(cells_of(suite.narrowed(["point-mass-1t"]))) == len(suites.PAPER_TEACHERS) * 5
     with pytest.raises(ConfigError, match="twice"):
         cells_of(Suite("mine", "", (Row(("maze-plane",), ("iid", "iid:paper")),)))
 

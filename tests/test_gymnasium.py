@@ -232,7 +232,7 @@ def compare(a, b):
 def test_jax_gets_copies():
     """It may use a NumPy array's memory for as long as it likes, and the vector environment writes into its arrays."""
     context, seed, row = np.zeros((4, 3), np.float32), np.zeros(4, np.int32), np.zeros(4, np.int32)
-    for given, kept in zip((context, seed, row), to_jax(context, seed, row), strict=True):
+    for given, kept in zip((context, seed, row), to_jax(context, seed, row)[:3], strict=True):
         assert not np.shares_memory(given, kept)
 
 

@@ -182,7 +182,7 @@ def test_a_folder_cannot_have_a_package_imported(package, tmp_path, command):
         config={**config, "setting": "their-trek", "env": {"class": "Trek"}, "teacher": {"class": "Theirs"}},
         provenance={"status": "finished", "classes": {"env": {"name": "their-trek", "file": "theirs_for_tests.py"}}},
         timing={}, seeds=np.array([0]), steps=np.array([256]), task_ret=scores, task_success=scores,
-        held_out={k: np.asarray(v) for k, v in space.held_out._asdict().items()}, trace={}, params={},
+        held_out={k: np.asarray(v) for k, v in space.held_out.arrays().items()}, trace={}, params={},
     )  # fmt: skip
     for n, changes in enumerate(({}, {"provenance": {"status": "finished"}})):
         folder = dataclasses.replace(result, **changes).save(tmp_path / f"run-{n}")

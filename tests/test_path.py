@@ -17,7 +17,6 @@ from procurl.runs.provenance import describe, rebuilt
 from procurl.targets import Point, Uniform
 from procurl.teachers.base import OnPool
 from procurl.teachers.path import ProCuRLPath
-from procurl.types import Task
 
 KEY = jax.random.key(5)
 N = 64  # episodes of an update
@@ -39,7 +38,7 @@ def path(space=None, **fields):
 
 def episodes(context, success, ret=None):
     """Finished episodes in these contexts, with these outcomes."""
-    played = Task(*map(jnp.asarray, tasks(np.asarray(context, np.float32))))
+    played = jax.tree.map(jnp.asarray, tasks(np.asarray(context, np.float32)))
     imagined = imagined_episodes(KEY, played, 1)
     cut = jax.tree.map(lambda x: x[1:], imagined)
     success = np.asarray(success)
@@ -238,7 +237,7 @@ def test_on_minigrid_the_same_layouts_or_new_ones(name):
 
 def test_on_the_pool_is_for_strategies_that_leave_it():
     for name in procurl.TEACHERS:
-        if name in ("target", "procurl-path", "currot", "gradient"):
+        if name in ("target", "procurl-path", "currot", "gradient", "alp-gmm", "adr"):
             assert procurl.make_teacher(name, small_space(), on_pool=True).space.n_pool == 40
         else:
             with pytest.raises(ConfigError, match=f"{name} plays tasks of the pool anyway"):

@@ -65,7 +65,7 @@ def test_the_network_for_large_pictures_refuses_small_ones_as_the_page_says(exam
 
 def test_levels_are_as_large_as_their_names(example):
     env = example.make_env()
-    for context, seed, _ in zip(*first(example.space.pool, 6), strict=True):
+    for context, seed, _ in zip(*first(example.space.pool, 6)[:3], strict=True):
         env.reset(options={"context": context, "task_seed": int(seed)})
         size = int(example.space.label(context)[0])
         assert (env.unwrapped.grid.width, env.unwrapped.grid.height) == (size, size)

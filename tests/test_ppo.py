@@ -27,7 +27,7 @@ def random_batch(n, obs_size, action_size, seed):
     rng = np.random.default_rng(seed)
     obs, action = rng.normal(size=(n, obs_size)), rng.normal(size=(n, action_size))
     batch = ppo.Batch(obs, action, rng.normal(-3, 0.3, n), rng.normal(size=n), rng.normal(size=n))
-    return ppo.Batch(*(x.astype(np.float32) for x in batch))
+    return ppo.Batch(*(x.astype(np.float32) for x in batch[:5]))
 
 
 def test_gae_equals_its_definition():
@@ -168,7 +168,7 @@ def test_one_epoch_equals_stable_baselines3():
 
     student = ppo.Student(params, init_adam(params))
     for rows in order.reshape(n_minibatches, -1):
-        student, _ = gradient_step(student, ppo.Batch(*(x[rows] for x in batch)), config)
+        student, _ = gradient_step(student, ppo.Batch(*(x[rows] for x in batch[:5])), config)
 
     moved = 0.0
     for name, modules in branches.items():

@@ -133,7 +133,7 @@ def slow_rows(before, t, seed):
     key = jax.random.key(seed)
     uniform, normal, keys = map(np.asarray, noise_of(key, t)[:3])
     student, envs = before.student, before.envs
-    queue = list(zip(*map(np.asarray, proposals_of(key, t, before.teacher)), strict=True))
+    queue = list(zip(*map(np.asarray, proposals_of(key, t, before.teacher)[:3]), strict=True))
     actor = student.trainee.student.networks.actor
     places = [jax.tree.map(lambda x, i=i: x[i], envs.state) for i in range(SMALL.n_envs)]
     obs, ret = list(envs.obs), list(envs.ret)
@@ -314,6 +314,22 @@ def test_a_seed_alone_equals_the_seed_in_company(whole):
     assert_same_up_to_rounding(only(together, 0), only(whole, 1))
 
 
+def test_it_gets_better():
+    """Far enough not to hang on rounding. That a task is learnt to the end takes longer: see the end of this file."""
+    eager = dataclasses.replace(SMALL, lr=2e-2, gamma=0.9, tau=0.05, entropy=0.05)
+    result = run(steps=64 * 64, config=dataclasses.replace(CONFIG, sac=eager))
+    assert (result.ret[:, 0] < -6).all() and (result.ret[:, -1] > -3).all(), result.ret
+
+
+def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(whole, tmp_path):
+    """After every evaluation, in the middle of episodes: before and after the buffer is full and values are known."""
+    for _ in range(4):
+        cut = run(out=tmp_path / "run", save_share=1.0, callback=lambda progress: False)
+    assert cut.status == "finished" and len(cut.timing["resumed_at_steps"]) == 3
+    assert_same(cut, whole)
+    assert_same(procurl.load_result(tmp_path / "run"), whole)
+
+
 def test_a_seed_that_fails_leaves_the_others_alone(whole):
     """One instance of a task, which one seed meets: its reward is NaN."""
     victim = int(whole.trace["task_seed"][1, 4, 0])
@@ -456,7 +472,7 @@ def test_an_unknown_precision_is_refused():
         SAC(precision="tf23")
 
 
-# --- exact ------------------------------------------------------------------------------------------------------------
+# --- slow -------------------------------------------------------------------------------------------------------------
 
 LEARNS = Config(
     sac=SAC(
@@ -473,6 +489,7 @@ def learnt():
 
 
 @pytest.mark.exact
+@pytest.mark.slow
 def test_a_small_task_is_learnt(learnt):
     """Walking at full speed to the goal costs 0.9 or so, standing still in the wind 15."""
     assert (learnt.ret[:, 0] < -6).all() and (learnt.ret[:, -1] > -1.5).all()
@@ -480,7 +497,8 @@ def test_a_small_task_is_learnt(learnt):
 
 
 @pytest.mark.exact
-def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(learnt, tmp_path):
+@pytest.mark.slow
+def test_a_run_that_learns_goes_on_after_a_cut_as_if_it_had_not_been(learnt, tmp_path):
     """After every evaluation, in the middle of episodes: before and after the buffer is full and values are known."""
     for _ in range(4):
         cut = run(

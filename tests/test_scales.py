@@ -75,7 +75,12 @@ def choices(name, unit=(1.0, 1.0), origin=(0.0, 0.0), scale=1.0, shift=0.0, **ch
     return np.asarray(taught(teacher, back, np.float32(scale), np.float32(shift), keys))
 
 
-SMALL = {"currot": {"n_particles": 60, "n_candidates": 8, "update_after": 30}, "gradient": {"n_particles": 40}}
+SMALL = {
+    "currot": {"n_particles": 60, "n_candidates": 8, "update_after": 30},
+    "gradient": {"n_particles": 40},
+    "alp-gmm": {"fit_every": 60, "max_gaussians": 3, "em_rounds": 10},
+    "vds": {"updates": 8, "learning_rate": 0.01, "hidden": (16,)},
+}
 
 
 @pytest.mark.parametrize("name", sorted(procurl.TEACHERS))

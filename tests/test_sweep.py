@@ -38,7 +38,6 @@ def whole(tmp_path_factory):
     return swept(out=out), out
 
 
-@pytest.mark.exact
 def test_points_of_the_teacher_are_what_train_gives():
     """As exactly as a seed in company is what it is alone."""
     done = swept(OVER, config=QUICK)
@@ -51,7 +50,6 @@ def test_points_of_the_teacher_are_what_train_gives():
     assert not np.array_equal(first, last)  # the values matter
 
 
-@pytest.mark.exact
 def test_points_of_ppo_are_what_train_gives_up_to_rounding():
     """One update: after many, rounding has grown as it does between two processors."""
     once, alone = swept(steps=256), procurl.train(Walk(), teacher(beta=200.0), QUICK, seeds=3, steps=256)

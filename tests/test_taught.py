@@ -148,7 +148,7 @@ def test_values_that_are_all_alike_are_told(space, caplog):
 
 def test_targets_out_of_reach_are_told(caplog):
     space = box(value_range=(0.0, 1.0))
-    played(procurl.ProCuRLTarget(space), lambda t: np.where(t.row < 0, 0.0, 0.7 - 0.5 * t.context[:, 0]))
+    played(procurl.ProCuRLTarget(space), lambda t: np.where(t.row >= 400, 0.0, 0.7 - 0.5 * t.context[:, 0]))
     [told] = warnings_of(caplog)
     assert "no target can be learnt yet, and until then its choice is uniform. procurl-path guides earlier." in told
 

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import gymnasium
+import jax
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
@@ -75,7 +76,7 @@ def test_our_own_vector_environments_and_values():
 
 
 def test_first_observations(space):
-    tasks = procurl.Task(*(np.asarray(x) for x in space.pool))
+    tasks = jax.tree.map(np.asarray, space.pool)
     obs = first_observations(member(space), tasks)
     assert obs.shape == (2, 4) and np.allclose(obs[:, 2:], tasks.context)
 

@@ -48,7 +48,7 @@ def run_of(setting, folder, **env_fields):
     result = Result(
         config=config, provenance={"status": "finished"}, timing={}, seeds=np.array(SEEDS), steps=np.array([0, 5120]),
         task_ret=np.stack([np.zeros_like(final), final], axis=1), task_success=np.zeros((2, 2, n), np.float32),
-        held_out={k: np.asarray(v)[:n] for k, v in tasks._asdict().items()},
+        held_out={k: np.asarray(v)[:n] for k, v in tasks.arrays().items()},
         trace={"started": np.zeros((2, 1))}, params=students(env, setting),
     )  # fmt: skip
     return result.save(folder)

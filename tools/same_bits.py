@@ -55,6 +55,8 @@ def digests(jobs: int, only: str) -> dict[str, str]:
 
 def digest(setting: str, name: str) -> str:
     """Of each array of a run of three iterations with three seeds on two devices."""
+    import jax
+
     import procurl
 
     procurl.use_cores(2, device="cpu")
@@ -68,7 +70,7 @@ def digest(setting: str, name: str) -> str:
     walks = setting == "bipedal"
     env, space = procurl.make(setting, **({"max_steps": 60} if walks else {}))
     if walks:
-        space = dataclasses.replace(space, held_out=type(space.held_out)(*(x[:3] for x in space.held_out)))
+        space = dataclasses.replace(space, held_out=jax.tree.map(lambda x: x[:3], space.held_out))
     config = procurl.Config(sac=sac, evaluate_every=2) if walks else procurl.Config(ppo=ppo, evaluate_every=2)
     teacher = procurl.make_teacher(name, space, **FEWER.get(name, {}))
     seeds = 1 if walks else 3

@@ -14,7 +14,7 @@ from jax import Array
 
 from procurl.config import Config
 from procurl.students import rollout
-from procurl.students.critic import Overheard
+from procurl.students.critic import Overheard, Player
 from procurl.students.learners import learner_of
 from procurl.students.rollout import Envs
 from procurl.types import Env, Episodes, Task, Teacher
@@ -35,6 +35,7 @@ class Happened(NamedTuple):
     played: Any  # steps, as the student sees them
     losses: Any  # of its update, a named tuple of numbers
     answers: list[tuple[Task, Array]]  # tasks that the teacher asked about, and the student's values of them
+    asked: Array | None  # i32  steps that the student played for the teacher alone; None: no such teacher
 
 
 def begin(key: Array, env: Env, teacher: Teacher, config: Config) -> Carry:
@@ -57,10 +58,12 @@ def iteration(
     tasks = teacher.propose(teacher_state, k_pick, config.student.n_steps)  # 1. the teacher picks
     student, envs, played, episodes = learner.play(student, env, envs, tasks, k_play)  # 2. the student plays
     learnt, losses = learner.learn(student, played, episodes, k_learn, t)  # 3. the student learns
-    critic = Overheard(learner.critic(learnt if config.watch_after_update else student, env))
+    watched = learnt if config.watch_after_update else student
+    player = Player(env, watched.params, teacher.space.fresh_seeds)
+    critic = Overheard(learner.critic(watched, env), player)
     teacher_state = teacher.observe(teacher_state, k_watch, episodes, critic)  # 4. the teacher watches
 
-    return Carry(teacher_state, learnt, envs), Happened(episodes, played, losses, critic.answers)
+    return Carry(teacher_state, learnt, envs), Happened(episodes, played, losses, critic.answers, critic.steps)
 
 
 def begin_keys(key: Array) -> Array:

@@ -14,7 +14,7 @@ Shapes: T steps, N environments, n tasks, d context dimensions, S seeds.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -31,7 +31,12 @@ class Task(NamedTuple):
 
     context: Array  # f32[..., d]  what teachers reason about
     seed: Array  # i32[...]  which instance of the context (a layout, a start position)
-    row: Array  # i32[...]  its place in the pool, -1 for a task from elsewhere
+    row: Array  # i32[...]  its number in the space (`TaskSpace.numbered`): its place in the pool; -1: an invented task
+    learn: Array | None = None  # bool[...]  False: it is played, but the student does not learn from it; None: it does
+
+    def arrays(self) -> dict[str, Array]:
+        """The fields that are there, by name."""
+        return {name: x for name, x in self._asdict().items() if x is not None}
 
 
 class Episodes(NamedTuple):
@@ -49,6 +54,14 @@ class Episodes(NamedTuple):
     abs_gae: Array  # f32  mean absolute advantage over this iteration's steps
     started: Array  # bool  began in this iteration
     finished: Array  # bool  ended in this iteration
+
+
+class Rollouts(NamedTuple):
+    """What became of tasks that a teacher had the student play."""
+
+    ret: Array  # f32[n]  mean return of each task's episodes
+    success: Array  # f32[n]  share of them that succeeded
+    steps: Array  # i32  environment steps that they took, all together
 
 
 class Step(NamedTuple):
@@ -151,6 +164,35 @@ class TaskSpace:
     def n_pool(self) -> int:
         return self.pool.seed.shape[-1]
 
+    @property
+    def n_tasks(self) -> int:
+        """Of pool, targets and held-out tasks together: the numbers in `numbered` are below it."""
+        return self.n_pool + self.targets.seed.shape[-1] + self.held_out.seed.shape[-1]
+
+    def numbered(self) -> TaskSpace:
+        """The same with a number for every task: first the pool's, then the targets, then the held-out tasks.
+
+        Tasks that have one (targets that are in the pool) keep it. An environment can so look up what belongs to a
+        task, e.g. a map of walls in an array with `n_tasks` rows.
+        """
+
+        def from_number(first: int, tasks: Task) -> Task:
+            given = np.asarray(tasks.row)
+            row = np.where(given < 0, first + np.arange(len(given)), given)
+            return tasks._replace(row=jnp.asarray(row.astype(np.int32)))
+
+        targets, held_out = from_number(self.n_pool, self.targets), self.held_out
+        return replace(self, targets=targets, held_out=from_number(self.n_pool + len(targets.row), held_out))
+
+    def in_pool(self, rows: Any) -> Any:
+        """Which of these numbers are of tasks in the pool."""
+        return (rows >= 0) & (rows < self.n_pool)
+
+    def lookup(self, numbers: Array) -> Task:
+        """The tasks that have these numbers, the inverse of `numbered`; -1 gives NaN."""
+        found = jax.tree.map(lambda *x: jnp.concatenate(x)[numbers], self.pool, self.targets, self.held_out)
+        return found._replace(context=jnp.where(numbers[:, None] < 0, jnp.nan, found.context), row=numbers)
+
     def label(self, context: Any) -> str:
         """The name of one context's task, in a space of `procurl.categorical_space`: for your own `apply` function."""
         if not self.labels:
@@ -205,11 +247,24 @@ class TaskSpace:
         return task._replace(seed=random_seeds(key, rows.shape)) if self.fresh_seeds else task
 
 
-class Critic(Protocol):
-    """All that a teacher may ask of a student."""
+class Values(Protocol):
+    """Whoever says what tasks are worth to a student."""
 
     def value(self, tasks: Task) -> Array:
         """The student's estimate of the return from each task's first observation, f32[n], raw."""
+        ...
+
+
+class Critic(Values, Protocol):
+    """All that a teacher may ask of a student."""
+
+    def play(self, key: Array, tasks: Task, k: int, when: Array | bool = True) -> Rollouts:
+        """k fresh episodes of each task, with the student as it is; it learns nothing from them.
+
+        The steps count like all others: the run's budget pays for them, and its curves show it. Where `when` is False
+        nothing is played, and all numbers are 0: so, and not inside `lax.cond`, which would hide the steps from the
+        run. A teacher that plays says so, `plays: ClassVar[bool] = True`, since only environments in JAX can do that.
+        """
         ...
 
 

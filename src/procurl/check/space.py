@@ -104,7 +104,7 @@ def space_findings(space: TaskSpace) -> Findings:
         return found
     for name in KINDS:
         tasks = getattr(space, name)
-        kinds = [str(jnp.result_type(x)) for x in tasks]
+        kinds = [str(jnp.result_type(x)) for x in tasks[:3]]
         if kinds != ["float32", "int32", "int32"]:
             found.problem(f"{name} has context, seed and row of {', '.join(kinds)}: expected float32, int32, int32")
     if not np.array_equal(space.pool.row, np.arange(space.n_pool)):

@@ -26,7 +26,7 @@ from procurl.check.space import task_problems
 from procurl.programs import jit
 from procurl.runs.store.state import load_state, save_state
 from procurl.teachers.ranged import in_range
-from procurl.types import Episodes, Task, TaskSpace, Teacher
+from procurl.types import Episodes, Rollouts, Task, TaskSpace, Teacher
 
 
 class _Imagined(NamedTuple):
@@ -39,6 +39,10 @@ class _Imagined(NamedTuple):
     def value(self, tasks: Task) -> Array:
         x = jnp.sum(tasks.context, axis=-1)
         return self.mixed * jax.nn.sigmoid(x) + self.constant + self.slope * x
+
+    def play(self, key: Array, tasks: Task, k: int, when: Array | bool = True) -> Rollouts:
+        value = jnp.where(when, self.value(tasks), 0.0)
+        return Rollouts(value, jnp.clip(value, 0.0, 1.0), jnp.where(when, jnp.int32(k * value.shape[0]), 0))
 
 
 CRITICS = {
@@ -221,8 +225,14 @@ def _with_other_unplayed(episodes: Episodes) -> Episodes:
 def _shapes(space: TaskSpace, tasks: Any, n: int) -> str | None:
     if not isinstance(tasks, Task):
         return f"propose({n}) gives {type(tasks).__name__}: expected a procurl.Task of {n} tasks"
-    expected = [f"float32[{n}, {space.dim}]", f"int32[{n}]", f"int32[{n}]"]
-    given = [f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__ for x in tasks]
+    expected = [
+        f"float32[{n}, {space.dim}]",
+        f"int32[{n}]",
+        f"int32[{n}]",
+        *([f"bool[{n}]"] * (tasks.learn is not None)),
+    ]
+    found = tasks.arrays().values()
+    given = [f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__ for x in found]
     return None if given == expected else f"propose({n}) gives {', '.join(given)}: expected {', '.join(expected)}"
 
 
@@ -259,10 +269,10 @@ def _proposals(found: Findings, when: str, space: TaskSpace, state: Any, tasks: 
     for text in task_problems(f"{when}: proposed", tasks, space):
         found.problem(text)
     row = np.asarray(tasks.row)
-    if (row < -1).any() or (row >= space.n_pool).any():
-        found.problem(f"{when}: proposed row {row.min()} .. {row.max()}: expected -1 .. {space.n_pool - 1}")
+    if (row < -1).any() or (row >= space.n_tasks).any():
+        found.problem(f"{when}: proposed row {row.min()} .. {row.max()}: expected -1 .. {space.n_tasks - 1}")
     else:
-        pooled = row >= 0
+        pooled = space.in_pool(row)
         if not np.array_equal(np.asarray(tasks.context)[pooled], np.asarray(space.pool.context)[row[pooled]]):
             found.problem(f"{when}: a proposal's context is not that of its row in the pool")
         seeds = np.asarray(space.pool.seed)[row[pooled]]

@@ -25,7 +25,8 @@ class HostTask(NamedTuple):
 
     context: NDArray[np.float32]  # f32[d]
     seed: int | None  # which instance of the context; None until somebody picks one
-    row: int  # its place in the pool, -1 for a task from elsewhere
+    row: int  # its number in the space, -1 for an invented task
+    learn: bool = True  # False: play it, but do not learn from it (Robust PLR)
 
     def info(self) -> dict[str, Any]:
         return {"context": self.context.copy(), "task_seed": self.seed, "task_row": self.row}
@@ -46,7 +47,7 @@ class TaskDesk:
         self.playing: HostTask | None = None
         self.next: HostTask | None = None
 
-    def task(self, context: ArrayLike, task_seed: Any = None, task_row: Any = -1) -> HostTask:
+    def task(self, context: ArrayLike, task_seed: Any = None, task_row: Any = -1, learn: Any = None) -> HostTask:
         """A checked task; the context is clipped to the bounds where it is outside by rounding only."""
         try:
             given = np.array(context, np.float32)  # f32[d]  a copy: the caller may reuse the array
@@ -65,10 +66,11 @@ class TaskDesk:
                 f"give a context within the bounds, or clip it with space.project"
             )
         seed = None if task_seed is None else integer("task_seed", task_seed, 0, N_SEEDS)
-        return HostTask(np.clip(given, self.low, self.high), seed, integer("task_row", task_row, -1, N_SEEDS))
+        row = integer("task_row", task_row, -1, N_SEEDS)
+        return HostTask(np.clip(given, self.low, self.high), seed, row, learn is None or bool(learn))
 
-    def set_next(self, context: ArrayLike, task_seed: Any = None, task_row: Any = -1) -> None:
-        self.next = self.task(context, task_seed, task_row)
+    def set_next(self, context: ArrayLike, task_seed: Any = None, task_row: Any = -1, learn: Any = None) -> None:
+        self.next = self.task(context, task_seed, task_row, learn)
 
     def pick(self, options: Mapping[str, Any] | None) -> HostTask | None:
         """The task for this reset: the one in the options, else the one that lies ready, else None.
@@ -89,16 +91,21 @@ class TakesTasks:
 
     _desk: TaskDesk
 
-    def set_next_task(self, context: ArrayLike, task_seed: int | None = None, task_row: int = -1) -> None:
-        """The task of the next episode. Does not touch the running one; a second call replaces the first."""
-        self._desk.set_next(context, task_seed, task_row)
+    def set_next_task(
+        self, context: ArrayLike, task_seed: int | None = None, task_row: int = -1, learn: bool | None = None
+    ) -> None:
+        """The task of the next episode. Does not touch the running one; a second call replaces the first.
+
+        `learn` changes nothing here: it goes with the task, for the learner who asks what is being played.
+        """
+        self._desk.set_next(context, task_seed, task_row, learn)
 
     @property
-    def next_task(self) -> tuple[NDArray[np.float32], int | None, int] | None:
+    def next_task(self) -> HostTask | None:
         """The task set for the next episode, or None.
 
-        Assigning a task, e.g. a `procurl.Task`, is `set_next_task(*task)`, and assigning None changes nothing. So one
-        line serves all members of a vector environment:
+        Assigning a task, e.g. a `procurl.Task`, is `set_next_task(*task)`, and assigning None changes nothing. So
+        one line serves all members of a vector environment:
         `envs.set_attr("next_task", [pick() if ended else None for ended in terminated | truncated])`.
         """
         return self._desk.next

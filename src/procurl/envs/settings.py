@@ -29,7 +29,7 @@ def make(name: str, **env_fields: Any) -> tuple[Any, TaskSpace]:
     require_32_bits()
     if name not in SETTINGS:
         theirs = installed.setting(name, SETTINGS)
-        return with_fields(theirs.env, env_fields), dataclasses.replace(theirs.space, name=name)
+        return with_fields(theirs.env, env_fields), dataclasses.replace(theirs.space, name=name).numbered()
     env_class, build_space = SETTINGS[name]
     checked_fields(env_class, env_fields)
-    return env_class(**env_fields), dataclasses.replace(build_space(), name=name)
+    return env_class(**env_fields), dataclasses.replace(build_space(), name=name).numbered()

@@ -97,7 +97,7 @@ def task_space(
         name=name,
     )  # fmt: skip
     targets, held_out = bare.sample_target(k_targets, n_targets), bare.sample_target(k_held_out, n_held_out)
-    space = dataclasses.replace(bare, targets=targets, held_out=held_out)
+    space = dataclasses.replace(bare, targets=targets, held_out=held_out).numbered()
     require_space(space)
     return space
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from procurl.check.numbers import whole
 from procurl.envs.host_tasks import HostTask
-from procurl.errors import CheckpointError, ConfigError, needs_extra, unknown_name
+from procurl.errors import CheckpointError, ConfigError, cannot_withhold, needs_extra, unknown_name
 from procurl.integrations.dealer import Dealer, reported_task
 from procurl.runs.curriculum import Curriculum, Value
 from procurl.students.regressor import ReturnRegressor
@@ -99,6 +99,8 @@ class CurriculumCallback(BaseCallback):
             curriculum = Curriculum(make_teacher(teacher, curriculum), seed, every=EVERY, n_envs=env.num_envs)
         elif (teacher, seed) != ("auto", 0):
             raise ConfigError("teacher and seed are for a task space: this curriculum has its own")
+        if getattr(curriculum.teacher, "withholds", False):
+            raise cannot_withhold("Stable-Baselines3")
         self.curriculum, self.env, self.probe = curriculum, env, probe
         self.value: Any = self._source(value) if curriculum.asks_for_values else None
         self.save_path, self.save_every = save_path, save_every

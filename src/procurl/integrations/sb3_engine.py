@@ -187,7 +187,7 @@ class _SettingValue(CriticValue):
         self.env = env
 
     def _looked_up(self, tasks: Task) -> Any:
-        return np.array(begin_all(self.env, to_jax(*tasks))[1])
+        return np.array(begin_all(self.env, to_jax(*tasks[:3]))[1])
 
 
 class SettingVecEnv(VecEnv):

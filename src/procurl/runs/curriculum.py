@@ -254,7 +254,8 @@ class Curriculum:
         if len(proposed.seed) < ENOUGH:
             proposed = self.preview(ENOUGH)
         meter, value_range = self._watch.meter, self.value_range
-        values = {k: float(v) for k, v in value_numbers(answers, value_range, np).items()}
+        numbers = value_numbers(answers, value_range, self.teacher.space, np)
+        values = {k: float(v) for k, v in numbers.items()}
         self.summary = {
             **meter.summary(proposed.context, proposed.row),
             **{f"value_{k}": v for k, v in values.items()},
@@ -282,7 +283,8 @@ class Curriculum:
             logits = np.asarray(_log_weights(teacher, state) if exact is not None else state.log_weights, np.float64)
             weights = np.exp(logits - logits.max())
             return weights / weights.sum()
-        return self._watch.meter.weights(*self.preview(LOOKED_AT)[::2])
+        tasks = self.preview(LOOKED_AT)
+        return self._watch.meter.weights(tasks.context, tasks.row)
 
     def _queue(self) -> Any:
         """Proposals for the next period."""

@@ -23,7 +23,7 @@ def failure_in_trace(trace: Trace, s: int, seed: int, iteration: int, n_steps: i
     assert trace.place is not None
     here = jax.tree.map(lambda x: x[s], trace.place)
     step, environment = (int(here.step), int(here.environment)) if trace.inside[s] else (-1, -1)
-    place = {f"task_{k}": v for k, v in here.task._asdict().items()}
+    place = {f"task_{k}": v for k, v in here.task.arrays().items()}
     if step >= 0:
         place |= {"observation": here.obs, "action": here.action, "reward": here.reward, "value": here.value}
     place |= {f"loss_{k}": v[s] for k, v in trace.losses.items()}
@@ -40,7 +40,7 @@ def failure_in_trace(trace: Trace, s: int, seed: int, iteration: int, n_steps: i
 def failure_in_evaluation(scores: Scores, s: int, held_out: Task, seed: int, iteration: int, n_steps: int) -> Failure:
     """The first held-out task whose return is not finite."""
     k = int(np.argmin(np.isfinite(scores.ret[s])))
-    place = {**{f"task_{name}": x[k] for name, x in held_out._asdict().items()}, "return": scores.ret[s, k]}
+    place = {**{f"task_{name}": x[k] for name, x in held_out.arrays().items()}, "return": scores.ret[s, k]}
     return Failure(seed, iteration, n_steps, "evaluation", -1, -1, {k: np.asarray(v) for k, v in place.items()})
 
 
@@ -72,7 +72,7 @@ def blanked(failed: np.ndarray, x: Any, fill: float = np.nan) -> Any:
 def blanked_trace(failed: np.ndarray, trace: Trace) -> Trace:
     """The trace without the numbers of failed seeds; `finite` and `inside` stay, since they say what happened."""
     return trace._replace(
-        task=Task(*(blanked(failed, x, fill) for x, fill in zip(trace.task, (np.nan, -1, -1), strict=True))),
+        task=Task(*(blanked(failed, x, fill) for x, fill in zip(trace.task[:3], (np.nan, -1, -1), strict=True))),
         **{k: blanked(failed, getattr(trace, k), 0) for k in ("started", "finished")},
         **{k: blanked(failed, getattr(trace, k)) for k in ("train_return", "train_success", "train_length")},
         losses={k: blanked(failed, v) for k, v in trace.losses.items()},

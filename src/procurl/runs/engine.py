@@ -25,6 +25,7 @@ from procurl.runs.store.state import arranged, named
 from procurl.runs.sweep.points import with_fields
 from procurl.runs.trace import Trace, traced
 from procurl.students import replay
+from procurl.students.critic import Overheard, Player
 from procurl.students.learners import SACStudent, learner_of
 from procurl.types import Critic, Env, Task, TaskSpace, Teacher
 
@@ -119,7 +120,7 @@ def _programs(shared_config: Config, mesh: Mesh, kind: Any) -> Programs:
     def iterate(own: Own, carry: Carry, t: Array, world: Any) -> tuple[Carry, Trace]:
         env, teacher, config = own_world(own, world, shared_config)
         after, happened = loop.iteration(carry, own.key, t, env, teacher, config)
-        return after, traced(teacher.space, *happened, after.student.params, after.teacher)
+        return after, traced(teacher.space, *happened, weights=after.student.params, teacher=after.teacher)
 
     def score(own: Own, params: Any, t: Array, world: Any) -> Scores:
         env, teacher = world
@@ -133,6 +134,7 @@ def _programs(shared_config: Config, mesh: Mesh, kind: Any) -> Programs:
     def only_teach(own: Own, carry: Carry, t: Array, world: Any) -> Any:
         env, teacher, config = own_world(own, world, shared_config)
         critic = learner_of(config.student, teacher.space).critic(carry.student, env)
+        critic = Overheard(critic, Player(env, carry.student.params, teacher.space.fresh_seeds))
         return teach_once(teacher, carry.teacher, critic, own.key, config.student)
 
     is_small = shared_config.sac is None  # without a replay buffer

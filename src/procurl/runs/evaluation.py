@@ -6,7 +6,7 @@ The paper evaluates PPO's policy as it acts in training, and the walker's benchm
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from procurl.check.numbers import whole
 from procurl.devices import require_32_bits
 from procurl.errors import ConfigError
 from procurl.students.acting import acting
+from procurl.students.episodes import play_out
 from procurl.students.nets import Params
 from procurl.types import Env, Task, random_seeds
 
@@ -64,25 +65,5 @@ def evaluate(
         repeated = repeated._replace(seed=random_seeds(k_seed, repeated.seed.shape))
     policy = acting(params, *env.action[1:])
     at_random = policy.evaluated_at_random if deterministic is None else not deterministic
-    state, obs = jax.vmap(env.reset)(repeated)
-    zeros = jnp.zeros(n * episodes)
-
-    def playing(carry: Any) -> Array:
-        t, *_, alive = carry
-        return (t < env.max_steps) & jnp.any(alive)
-
-    def step(carry: Any) -> Any:
-        t, state, obs, ret, success, length, alive = carry
-        k_act, k_env = jax.random.split(jax.random.fold_in(key, t))
-        action = policy.sample(obs, policy.noise(k_act, alive.shape)) if at_random else policy.best(obs)
-        state, outcome = jax.vmap(env.step)(jax.random.split(k_env, alive.shape[0]), state, action)
-        ret = ret + jnp.where(alive, outcome.reward, 0.0)
-        success = success | (alive & outcome.success)
-        length = length + alive
-        alive = alive & ~(outcome.terminated | outcome.truncated)
-        return t + 1, state, outcome.obs, ret, success, length, alive
-
-    nobody = jnp.zeros(n * episodes, bool)
-    start = (jnp.int32(0), state, obs, zeros, nobody, zeros, ~nobody)
-    _, _, _, ret, success, length, _ = jax.lax.while_loop(playing, step, start)
-    return Scores(*(jnp.mean(x.reshape(n, episodes), axis=1) for x in (ret, success.astype(jnp.float32), length)))
+    outcome = play_out(env, policy, repeated, key, at_random)
+    return Scores(*(jnp.mean(x.reshape(n, episodes), axis=1, dtype=jnp.float32) for x in outcome))

@@ -29,7 +29,7 @@ from procurl.runs.store.result import Result
 from procurl.runs.store.state import named
 from procurl.runs.taught import Meter
 from procurl.runs.trace import Trace, is_sound, stacked, unstacked
-from procurl.types import Env, HostEnv, Task, Teacher
+from procurl.types import Env, HostEnv, Teacher
 
 logger = logging.getLogger("procurl")
 
@@ -86,7 +86,9 @@ class Log:
         self._watch = None if teacher.space.name in SETTINGS else IdleWatch(teacher, strict)
         self.title, self.origin = title, origin or {}
         self.env, self.teacher, self.config, self.seeds = env, teacher, config, seeds
-        self.n_iterations = n_iterations
+        self.n_iterations = n_iterations  # that its steps are worth, if none of them are played for the teacher alone
+        self.plays = getattr(teacher, "plays", False)  # has the student play for the teacher alone
+        self._asked = [0.0]  # steps of that kind after 0, 1, 2, ... iterations: the mean over the seeds
         self.iterations = 0
         self.status = "running"  # then finished, stopped, interrupted or failed
         self.chunks: list[Chunk] = []
@@ -106,12 +108,16 @@ class Log:
         self._compiled = self._compiled_evaluation = False  # in this process
 
     @property
-    def until_evaluation(self) -> int:
-        """Iterations up to the next evaluation, counted from the start of the run wherever it was cut."""
-        every = self.config.evaluate_every
-        if self.iterations % every == 0 and not self._is_evaluated:
-            return 0  # the run was cut just before it
-        return min(every - self.iterations % every, self.n_iterations - self.iterations)
+    def evaluation_is_due(self) -> bool:
+        return self.is_due_after(self.iterations)
+
+    def is_due_after(self, iterations: int) -> bool:
+        """Evaluations are due every few iterations, counted from the start of the run wherever it was cut, and at its
+        end.
+        """
+        if self._evaluations and self._evaluations[-1][0] == iterations:
+            return False
+        return iterations % self.config.evaluate_every == 0 or self.steps_after(iterations) >= self.total_steps
 
     def iterated(self, trace: Trace) -> None:
         self._on_device.append(trace)
@@ -147,7 +153,7 @@ class Log:
         values = {k: float(np.nanmean(v)) for k, v in trace.values.items() if np.isfinite(v).any()}
         learnt = values.pop("range_low", 0.0), values.pop("range_high", 1.0)
         given = self.teacher.space.value_range or learnt
-        tasks = Task(*(x.reshape(-1, *x.shape[2:]) for x in trace.task))
+        tasks = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), trace.task)
         watch.saw(tasks, values, trace.train_return, given)
 
     @property
@@ -198,7 +204,7 @@ class Log:
         return bool(self._evaluations) and self._evaluations[-1][0] == self.iterations
 
     def _end_if_done(self) -> None:
-        if self.status == "running" and self._is_evaluated and self.iterations >= self.n_iterations:
+        if self.status == "running" and self._is_evaluated and self.steps_done >= self.total_steps:
             self.status = "finished"
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -240,7 +246,7 @@ class Log:
             for e, i in enumerate(arrays["evaluated_at"])
         ]
         traces = {k.removeprefix("trace_"): v for k, v in arrays.items() if k.startswith("trace_")}
-        self._traces = unstacked(traces, self.iterations)
+        self._traces, self._asked = unstacked(traces, self.iterations), [0.0]
         found = failure.unflatten(counters.get("failures", []), arrays, "the checkpoint")
         self.failures = {self.seeds.index(f.seed): f for f in found}
         if len(found) == len(self.seeds):
@@ -258,7 +264,7 @@ class Log:
         self._lap()  # not training time either
 
     def progress(self) -> Progress:
-        n_steps = self.config.student.n_steps
+        steps_an_iteration = self.steps_done / self.iterations if self.iterations else self.config.student.n_steps
         iterations = sum(c.iterations for c in self.chunks)
         seconds = sum(c.seconds for c in self.chunks)
         evaluating = sum(c.evaluation_seconds for c in self.chunks)
@@ -266,11 +272,11 @@ class Log:
             iterations, seconds = 1, seconds + self.compile_seconds
         rate = iterations / (seconds + evaluating)
         return Progress(
-            steps=self.iterations * n_steps,
-            total_steps=self.n_iterations * n_steps,
+            steps=self.steps_done,
+            total_steps=self.total_steps,
             ret=np.mean(self._evaluations[-1][1].ret, axis=1),
-            steps_per_second=rate * n_steps * len(self.seeds),
-            seconds_left=(self.n_iterations - self.iterations) / rate,
+            steps_per_second=rate * steps_an_iteration * len(self.seeds),
+            seconds_left=max(self.total_steps - self.steps_done, 0) / steps_an_iteration / rate,
             teacher_share=None if self.teacher_seconds is None else self.teacher_seconds * iterations / seconds,
             seeds=self.seeds,
             training=self._traces[-1] if self._traces else None,
@@ -292,7 +298,6 @@ class Log:
         return [self.result(params)]
 
     def result(self, params: Any) -> Result:
-        n_steps = self.config.student.n_steps
         scores = [s for _, s in self._evaluations]
         now = self.progress()
         timing = {
@@ -304,17 +309,17 @@ class Log:
             "teacher_share_timed_alone": now.teacher_share,
             "saves": self.saves,
             "saving_seconds": round(self.saving_seconds, 3),
-            "resumed_at_steps": [i * n_steps for i in self.resumed_at],
+            "resumed_at_steps": [self.steps_after(i) for i in self.resumed_at],
         }
         return Result(
-            config=provenance.describe(self.env, self.teacher, self.config, self.seeds, self.n_iterations * n_steps),
+            config=provenance.describe(self.env, self.teacher, self.config, self.seeds, self.total_steps),
             provenance={"status": self.status, **provenance.software_and_hardware(), **self.origin},
             timing=timing,
             seeds=np.array(self.seeds),
-            steps=np.array([i * n_steps for i, _ in self._evaluations]),
+            steps=np.array([self.steps_after(i) for i, _ in self._evaluations]),
             task_ret=np.stack([s.ret for s in scores], axis=1),
             task_success=np.stack([s.success for s in scores], axis=1),
-            held_out={k: np.asarray(v) for k, v in self.teacher.space.held_out._asdict().items()},
+            held_out={k: np.asarray(v) for k, v in self.teacher.space.held_out.arrays().items()},
             trace=self._trace_arrays(),
             params={k: blanked(self._failed, v) for k, v in named(params).items()},
             failures=tuple(self.failures.values()),
@@ -326,14 +331,32 @@ class Log:
 
     @property
     def steps_done(self) -> int:
-        """Environment steps played by each seed."""
-        return self.iterations * self.config.student.n_steps
+        """Environment steps played by each seed, see `steps_after`."""
+        return self.steps_after(self.iterations)
+
+    @property
+    def total_steps(self) -> int:
+        return self.n_iterations * self.config.student.n_steps
+
+    def steps_after(self, iterations: int) -> int:
+        """Environment steps of so many iterations. Those that the teacher asked for count as well, and seeds may have
+        played different numbers of them: then it is the mean over the seeds, rounded.
+        """
+        if not self.plays:
+            return iterations * self.config.student.n_steps
+        self._gather()
+        for trace in self._traces[len(self._asked) - 1 :]:
+            self._asked.append(self._asked[-1] + (0.0 if trace.asked is None else float(np.mean(trace.asked))))
+        return iterations * self.config.student.n_steps + round(self._asked[iterations])
 
     def _trace_arrays(self) -> dict[str, np.ndarray]:
         """Leading axes (seed, iteration)."""
         if not self._traces:
             return {}
         traces = stacked(self._traces)
+        if self.plays:  # then the steps of each seed are its own
+            asked = np.cumsum(traces["asked"], axis=1, dtype=np.int64)
+            traces["steps"] = asked + self.config.student.n_steps * np.arange(1, asked.shape[1] + 1)
         targets = np.asarray(self.teacher.space.targets.context)
         traces["target_distance"] = distance_to_nearest(traces["task_context"], targets)
         return traces | self._meter.over_time(traces["task_context"], traces["task_row"], TAUGHT_OVER)

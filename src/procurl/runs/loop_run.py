@@ -106,7 +106,7 @@ class LoopLog(Log):
     def _result(self) -> Result:
         scores = [s for _, s in self._evaluations]
         n_tasks = scores[0].ret.shape[1]
-        held_out = self.teacher.space.held_out._asdict()
+        held_out = self.teacher.space.held_out.arrays()
         timing: dict[str, Any] = {
             "began": self.began, "steps_per_second": None, "teacher_share_timed_alone": None,
             "saves": self.saves, "saving_seconds": round(self.saving_seconds, 3), "resumed_at_steps": [],
@@ -230,7 +230,7 @@ def trace_of(episodes: Episodes, summary: dict[str, float]) -> Trace:
         return np.array([np.mean(x[ended]) if ended.any() else np.nan], np.float32)
 
     numbers: Any = {
-        "task": Task(*(tasks(x, fill) for x, fill in zip(episodes.task, (np.nan, -1, -1), strict=True))),
+        "task": Task(*(tasks(x, fill) for x, fill in zip(episodes.task[:3], (np.nan, -1, -1), strict=True))),
         "started": np.array([len(begun)], np.int32),
         "finished": np.array([ended.sum()], np.int32),
         **{f"train_{k}": mean(getattr(episodes, k)) for k in ("success", "length")},

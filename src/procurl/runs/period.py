@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from procurl.check.numbers import LARGEST, measured, whole
@@ -50,7 +51,7 @@ class Period:
         zeros = np.zeros(n_queue)
         self.earlier = rows(length, zeros.astype(np.int32))  # steps that an episode had before this period
         self.episodes: Any = Episodes(  # of NumPy arrays
-            task=Task(*(rows(a, b) for a, b in zip(task, queue, strict=True))),
+            task=jax.tree.map(rows, task, queue),
             ret=rows(ret, zeros.astype(np.float32)), length=self.earlier.copy(), steps=blank(n, np.int32),
             success=blank(n, bool), gae=blank(n, np.float32), abs_gae=blank(n, np.float32),
             started=blank(n, bool), finished=blank(n, bool),
@@ -66,7 +67,7 @@ class Period:
     @property
     def queue(self) -> Any:
         """The proposals, handed out or not."""
-        return Task(*(x[self.n_open :] for x in self.episodes.task))
+        return jax.tree.map(lambda x: x[self.n_open :], self.episodes.task)
 
     def hand_out(self) -> HostTask:
         row = self.row
@@ -75,7 +76,8 @@ class Period:
         if self.row == self.n_first:
             self.row = self.n_open
         e = self.episodes.task
-        self.holders[row] = task = HostTask(e.context[row].copy(), int(e.seed[row]), int(e.row[row]))
+        learn = e.learn is None or bool(e.learn[row])
+        self.holders[row] = task = HostTask(e.context[row].copy(), int(e.seed[row]), int(e.row[row]), learn)
         return task
 
     def record(self, row: int, ret: Any, length: Any, success: bool, finished: bool, gae: Any, abs_gae: Any) -> None:
@@ -99,7 +101,7 @@ class Period:
         e = self.episodes
         rows = np.flatnonzero(self.handed & ~e.finished)[-self.n_open :]
         holders = {k: self.holders[row] for k, row in enumerate(rows) if row in self.holders}
-        return (Task(*(x[rows] for x in e.task)), e.ret[rows], e.length[rows]), holders
+        return (jax.tree.map(lambda x: x[rows], e.task), e.ret[rows], e.length[rows]), holders
 
     def find(self, task: HostTask | Task) -> int:
         """Its row. The same task may be played twice at once, so the object itself counts first, its content second."""

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from procurl.errors import ConfigError, NonFiniteError
+from procurl.errors import ConfigError, NonFiniteError, cannot_play
 from procurl.programs import jit
-from procurl.types import Episodes, Task, Teacher
+from procurl.types import Episodes, Rollouts, Task, Teacher
 
 Value = Callable[[Task], Any]
 
@@ -31,6 +31,9 @@ class RecordingCritic:
     def value(self, tasks: Task) -> Array:
         self.asked.append(tasks)
         return jnp.zeros(tasks.seed.shape) if self.answers is None else self.answers[len(self.asked) - 1]
+
+    def play(self, key: Array, tasks: Task, k: int, when: Array | bool = True) -> Rollouts:
+        raise cannot_play()
 
 
 @jit

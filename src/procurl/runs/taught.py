@@ -101,9 +101,10 @@ class Meter:
         if not len(there):
             return np.empty(0, np.int64)
         rows = np.full(len(there), -1) if row is None else np.asarray(row).reshape(-1)[_is_there(context)]
-        places = self._place_of_row[np.maximum(rows, 0)].astype(np.int64)
-        if (rows < 0).any():
-            places[rows < 0] = self._places.query(there[rows < 0])[1]
+        elsewhere = (rows < 0) | (rows >= len(self._place_of_row))
+        places = self._place_of_row[np.where(elsewhere, 0, rows)].astype(np.int64)
+        if elsewhere.any():
+            places[elsewhere] = self._places.query(there[elsewhere])[1]
         return places
 
     def _divergence(self, places: NDArray[Any]) -> float:

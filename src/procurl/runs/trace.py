@@ -54,6 +54,7 @@ class Trace(NamedTuple):
     finite: Array  # bool[6]  see FINITE
     inside: Array  # bool  all contexts that began lie in the space
     place: Place | None  # for the diagnosis of a failure; not kept in the log
+    asked: Array | None = None  # i32  environment steps played for the teacher alone, beside the student's own
 
 
 class Played(NamedTuple):
@@ -72,6 +73,7 @@ def traced(
     played: Played | Rollout | Experience,
     losses: Any,
     answers: Sequence[tuple[Task, Array]] = (),
+    asked: Array | None = None,
     weights: Any = (),
     teacher: Any = (),
 ) -> Trace:
@@ -95,15 +97,16 @@ def traced(
         train_success=mean_finished(episodes.success.astype(jnp.float32)),
         train_length=mean_finished(episodes.length.astype(jnp.float32)),
         losses=losses._asdict(),
-        values={**value_numbers(answers, value_range), **_learnt(teacher)},
+        values={**value_numbers(answers, value_range, space), **_learnt(teacher)},
         finite=jnp.stack([*(_all(jnp.isfinite, x) for x in finite), _all(lambda x: ~jnp.isnan(x), teacher)]),
         inside=~jnp.any(astray),
         place=_first_bad(episodes, played, astray),
+        asked=asked,
     )
 
 
 def value_numbers(
-    answers: Sequence[tuple[Any, Any]], value_range: tuple[Any, Any] | None, xp: Any = jnp
+    answers: Sequence[tuple[Any, Any]], value_range: tuple[Any, Any] | None, space: TaskSpace, xp: Any = jnp
 ) -> dict[str, Any]:
     """What a teacher was told of the student's values, in a few numbers; nothing if it did not ask.
 
@@ -114,7 +117,8 @@ def value_numbers(
     if not answers or value_range is None:
         return {}
     value = xp.concatenate([given for _, given in answers])
-    of_pool = xp.concatenate([tasks.row for tasks, _ in answers]) >= 0
+    rows = xp.concatenate([tasks.row for tasks, _ in answers])
+    of_pool = space.in_pool(rows)
     low, high = value_range
     share = (value - low) / (high - low)
     learnable = (share >= LEARNABLE) & (share <= 1 - LEARNABLE)
@@ -153,7 +157,7 @@ def stacked(traces: list[Trace]) -> dict[str, np.ndarray]:
     names = dict.fromkeys(name for trace in traces for name in trace.values)
     values = {f"value_{k}": np.stack([trace.values.get(k, unknown) for trace in traces], axis=1) for k in names}
     rows = {k: v for k, v in both._asdict().items() if isinstance(v, np.ndarray)}
-    task = {f"task_{k}": v for k, v in both.task._asdict().items()}
+    task = {f"task_{k}": v for k, v in both.task.arrays().items()}
     losses = {f"loss_{k}": v for k, v in both.losses.items()}
     return {**task, **rows, **losses, **values}
 
@@ -204,4 +208,4 @@ def _first_bad(episodes: Episodes, played: Played | Rollout | Experience, astray
 def _tasks_at(tasks: Task, places: Array) -> Task:
     """Some of the tasks; NaN and -1 beyond the end."""
     fills = (jnp.nan, -1, -1)
-    return Task(*(x.at[places].get(mode="fill", fill_value=fill) for x, fill in zip(tasks, fills, strict=True)))
+    return Task(*(x.at[places].get(mode="fill", fill_value=fill) for x, fill in zip(tasks[:3], fills, strict=True)))

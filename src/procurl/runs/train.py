@@ -111,7 +111,7 @@ def repeat(
         carry = engine.begin()
         log.evaluated(engine.evaluate(carry, 0))
     while log.status == "running":
-        for _ in range(log.until_evaluation):
+        while not log.evaluation_is_due:
             carry, trace = engine.iterate(carry, log.iterations)
             log.iterated(trace)
             interrupt.unsaved = True

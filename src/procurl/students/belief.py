@@ -18,7 +18,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from procurl.types import Critic, Episodes, Task
+from procurl.types import Episodes, Task, Values
 
 COMPARED = 64  # of the latest episodes: of earlier ones another critic spoke
 ENOUGH = 16  # below that, the critic is taken at its word
@@ -65,7 +65,7 @@ def _scaled(x: Array) -> Scaled:
 class Believed(NamedTuple):
     """A critic in units of return."""
 
-    critic: Critic
+    critic: Values
     belief: Belief
 
     def value(self, tasks: Task) -> Array:

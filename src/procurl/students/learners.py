@@ -21,7 +21,7 @@ from procurl.students.replay import Experience
 from procurl.students.returns import Returns
 from procurl.students.rollout import Envs, Rollout
 from procurl.students.transitions import Transitions
-from procurl.types import Critic, Env, Episodes, Step, Task, TaskSpace
+from procurl.types import Env, Episodes, Step, Task, TaskSpace, Values
 
 
 class Learner(Protocol):
@@ -39,7 +39,7 @@ class Learner(Protocol):
         """The state after the update of iteration t, and its losses, a named tuple of numbers."""
         ...
 
-    def critic(self, student: Any, env: Env) -> Critic:
+    def critic(self, student: Any, env: Env) -> Values:
         """What the teacher may ask."""
         ...
 
@@ -70,7 +70,7 @@ class PPOLearner:
     ) -> tuple[ppo.Student, ppo.Losses]:
         return ppo.update(student, played, key, self.config)
 
-    def critic(self, student: ppo.Student, env: Env) -> Critic:
+    def critic(self, student: ppo.Student, env: Env) -> Values:
         return StudentCritic(env, student.params)
 
 
@@ -106,7 +106,7 @@ class DoubtedPPO:
         learnt, losses = self.inner.learn(student.student, played, episodes, key, t)
         return student._replace(student=learnt), losses
 
-    def critic(self, student: DoubtedStudent, env: Env) -> Critic:
+    def critic(self, student: DoubtedStudent, env: Env) -> Values:
         return Believed(self.inner.critic(student.student, env), student.belief)
 
 
@@ -160,7 +160,7 @@ class SACLearner:
         known = jax.lax.cond(due, lambda: returns.fitted(known, k_fit, self.learns_range), lambda: known)
         return SACStudent(trainee, known), losses
 
-    def critic(self, student: SACStudent, env: Env) -> Critic:
+    def critic(self, student: SACStudent, env: Env) -> Values:
         return student.returns.model
 
 

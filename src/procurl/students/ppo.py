@@ -6,6 +6,8 @@ per minibatch, global gradient clipping and Adam (eps 1e-5). The tests hold it a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -32,6 +34,7 @@ class Batch(NamedTuple):
     log_prob: Array  # under the policy that played
     advantage: Array
     ret: Array  # advantage + value: what the critic is fitted to
+    learn: Array | None = None  # bool  whether it counts; None: all do
 
 
 class Losses(NamedTuple):
@@ -75,28 +78,49 @@ def shuffled(key: Array, n: int) -> Array:
 def as_batch(params: Params, rollout: Rollout) -> Batch:
     """Flatten T x N steps into transitions."""
     log_prob, _ = nets.log_prob_and_entropy(params, nets.policy(params, rollout.obs), rollout.action)
-    batch = Batch(rollout.obs, rollout.action, log_prob, rollout.advantage, rollout.advantage + rollout.value)
+    ret = rollout.advantage + rollout.value
+    batch = Batch(rollout.obs, rollout.action, log_prob, rollout.advantage, ret, rollout.learn)
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
 
 
 def gradient_step(student: Student, batch: Batch, config: PPO) -> tuple[Student, Losses]:
-    """One Adam step on one minibatch."""
+    """One Adam step on one minibatch; none where nothing in it is to be learnt from."""
     gradient, losses = jax.grad(loss, has_aux=True)(student.params, batch, config)
     gradient = adam.clip_to_norm(gradient, config.max_grad_norm)
-    return Student(*adam.step(student.params, gradient, student.optimiser, config.lr)), losses
+    after = Student(*adam.step(student.params, gradient, student.optimiser, config.lr))
+    if batch.learn is not None:  # even with a gradient of 0, Adam's momentum would move the weights
+        learns = jnp.any(batch.learn)
+        after = jax.tree.map(lambda new, old: jnp.where(learns, new, old), after, student)
+    return after, losses
 
 
 def loss(params: Params, batch: Batch, config: PPO) -> tuple[Array, Losses]:
     """L = L_clip + value_coef * L_value - entropy * H."""
     head, value = nets.forward(params, batch.obs)
     log_prob, entropy = nets.log_prob_and_entropy(params, head, batch.action)
-    advantage = (batch.advantage - jnp.mean(batch.advantage)) / (jnp.std(batch.advantage, ddof=1) + 1e-8)
+    mean, deviation = _over(batch.learn)
+    advantage = (batch.advantage - mean(batch.advantage)) / (deviation(batch.advantage) + 1e-8)
 
     log_ratio = log_prob - batch.log_prob
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
-    policy_loss = -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))
-    value_loss = jnp.mean((batch.ret - value) ** 2)
-    mean_entropy = jnp.mean(entropy)
+    policy_loss = -mean(jnp.minimum(ratio * advantage, clipped * advantage))
+    value_loss = mean((batch.ret - value) ** 2)
+    mean_entropy = mean(entropy)
     total = policy_loss + config.value_coef * value_loss - config.entropy * mean_entropy
-    return total, Losses(policy_loss, value_loss, mean_entropy, jnp.mean(ratio - 1 - log_ratio))
+    return total, Losses(policy_loss, value_loss, mean_entropy, mean(ratio - 1 - log_ratio))
+
+
+def _over(learn: Array | None) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+    """Mean and standard deviation over the transitions that count; 0 where there is none."""
+    if learn is None:
+        return jnp.mean, partial(jnp.std, ddof=1)
+    n = jnp.sum(learn)
+
+    def mean(x: Array) -> Array:
+        return jnp.sum(jnp.where(learn, x, 0.0)) / jnp.maximum(n, 1)
+
+    def deviation(x: Array) -> Array:
+        return jnp.sqrt(jnp.sum(jnp.where(learn, (x - mean(x)) ** 2, 0.0)) / jnp.maximum(n - 1, 1))
+
+    return mean, deviation

@@ -48,6 +48,7 @@ class Rollout(NamedTuple):
     advantage: Array  # f32[T, N]
     reward: Array  # f32[T, N]  a truncated episode's last one includes the value of what was cut off
     slot: Array  # i32[T, N]  the step's episode: its place in `Episodes`
+    learn: Array | None = None  # bool[T, N]  False: not to be learnt from, see `Task.learn`
 
 
 def begin(env: Env, task: Task) -> Envs:
@@ -82,7 +83,8 @@ def play(
         return _total(x, steps.slot, episodes.steps.shape[0]) / jnp.maximum(episodes.steps, 1)
 
     episodes = episodes._replace(gae=mean(advantage), abs_gae=mean(jnp.abs(advantage)))
-    return running, Rollout(steps.obs, steps.action, values, advantage, reward, steps.slot), episodes
+    learn = None if episodes.task.learn is None else episodes.task.learn[steps.slot]
+    return running, Rollout(steps.obs, steps.action, values, advantage, reward, steps.slot, learn), episodes
 
 
 def horizon(envs: Envs, proposals: Task) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from jax import Array
 from procurl.bench.theory.bandit import Bandit, Floats
 from procurl.check.teacher import imagined_episodes
 from procurl.envs.task_space import task_space
+from procurl.students.critic import Overheard
 from procurl.teachers.procurl import ProCuRLTarget, inner_product
 from procurl.types import Task
 
@@ -39,8 +40,8 @@ class Student:
     theta: Floats
 
     def value(self, tasks: Task) -> Array:
-        rows = np.asarray(tasks.row)
-        rows = np.where(rows < 0, self.bandit.target, rows)  # a task from elsewhere is the target
+        rows = np.asarray(tasks.row)  # beyond the pool: the target
+        rows = np.where((rows < 0) | (rows >= len(self.bandit.reward)), self.bandit.target, rows)
         return jnp.asarray(self.bandit.value(self.theta, rows), jnp.float32)
 
 
@@ -48,7 +49,7 @@ def watched(teacher: ProCuRLTarget, student: Student) -> Any:
     """The teacher's state after it has asked for the student's values. It does not look at episodes."""
     k_begin, k_play, k_watch = jax.random.split(jax.random.key(0), 3)
     episodes = imagined_episodes(k_play, jax.tree.map(lambda x: x[:8], teacher.space.pool))
-    return teacher.observe(teacher.init(k_begin), k_watch, episodes, student)
+    return teacher.observe(teacher.init(k_begin), k_watch, episodes, Overheard(student))
 
 
 def probabilities(teacher: ProCuRLTarget, student: Student) -> Floats:

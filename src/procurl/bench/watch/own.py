@@ -47,8 +47,8 @@ class OwnView:
 
     def reset(self, *, seed: int, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
         """`seed`: of the noise of its steps."""
-        task = (options["context"], options["task_seed"], options["task_row"])
-        task = Task(*(np.asarray(x, kind) for x, kind in zip(task, ("f4", "i4", "i4"), strict=True)))  # type: ignore[arg-type]
+        given = (options["context"], options["task_seed"], options["task_row"])
+        task = Task(*(np.asarray(x, kind) for x, kind in zip(given, ("f4", "i4", "i4"), strict=True)))  # type: ignore[arg-type]
         self.state, obs = _begin(self.env, task)
         self._seed, self._t = seed, 0
         return np.array(obs), {}

@@ -138,7 +138,7 @@ class HostEngine:
             new = len(steps.ret) - 1  # episodes that began
             if new:
                 place = i + (new - 1) * n
-                for field, queue in zip(task, tasks, strict=True):
+                for field, queue in zip(task[:3], tasks[:3], strict=True):
                     field[s, i] = queue[s, place]
             ret[s, i], length[s, i] = steps.ret[-1], steps.length[-1]
             actions = as_transitions(steps.rows, self.env.obs_size).action

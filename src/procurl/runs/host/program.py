@@ -56,7 +56,7 @@ def program_for(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> H
         critic = Overheard(model)
         state = teacher.observe(state, k_watch, episodes, critic)
         seen = _seen(rows, slot, model.value(episodes.task), sizes[0], config.n_envs)
-        return state, traced(teacher.space, episodes, seen, losses, critic.answers, networks, state)
+        return state, traced(teacher.space, episodes, seen, losses, critic.answers, weights=networks, teacher=state)
 
     def only_teach(key: Array, given: Any, t: Array, teacher: Any) -> Any:
         state, model = given

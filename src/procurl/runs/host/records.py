@@ -9,7 +9,7 @@ import numpy as np
 
 from procurl.envs.host_tasks import HostTask
 from procurl.runs.host.member import Steps
-from procurl.types import Episodes, Task
+from procurl.types import Episodes
 
 
 class Running(NamedTuple):
@@ -30,14 +30,14 @@ class AllSteps(NamedTuple):
 
 def host_tasks(tasks: Any, s: int, places: slice) -> list[HostTask]:
     """Some tasks of seed s, one by one."""
-    context, seed, row = (x[s, places] for x in tasks)
+    context, seed, row = (x[s, places] for x in tasks[:3])
     return [HostTask(*task) for task in zip(context, seed.tolist(), row.tolist(), strict=True)]
 
 
 def episodes_of(running: Running, tasks: Any, played: list[Steps], s: int) -> Any:
     """The record of one seed's iteration, as NumPy arrays: see `Episodes`."""
     n, n_queue = len(played), tasks.seed.shape[1]
-    task: Any = Task(*map(np.concatenate, zip(of_seed(running.task, s), of_seed(tasks, s), strict=True)))  # type: ignore[arg-type]
+    task: Any = jax.tree.map(lambda a, b: np.concatenate([a, b]), of_seed(running.task, s), of_seed(tasks, s))
 
     def blank(dtype: Any) -> Any:
         return np.zeros(n + n_queue, dtype)

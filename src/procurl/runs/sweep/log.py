@@ -49,8 +49,10 @@ class Logs:
         return self.each[0].steps_done
 
     @property
-    def until_evaluation(self) -> int:
-        return self.each[0].until_evaluation
+    def evaluation_is_due(self) -> bool:
+        if self.each[0].plays:  # a point of its own, see `sweep`
+            self._tell()
+        return self.each[0].is_due_after(self.iterations)
 
     @property
     def teacher_seconds(self) -> float | None:

@@ -95,7 +95,8 @@ def sweep(
     if resume not in ("auto", "extend", "never"):
         raise ConfigError(f"resume = {resume!r}: expected 'auto', 'extend' or 'never'")
     runs = [_Run(env, *at_point(point, teacher, config), point, seed_numbers, steps) for point in points]
-    shaping = [name for name in over if shapes_program(name, points, env, teacher, config)]
+    plays = getattr(teacher, "plays", False)  # then points take different numbers of steps, and end at different times
+    shaping = [name for name in over if plays or shapes_program(name, points, env, teacher, config)]
     programs = _by_program(runs, shaping)
     if len(programs) > 1:
         why = ", ".join(shaping)
