@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE # the tests start some hundred processes, which would all compile the same sources
 
-.PHONY: demo test test-exact test-other test-slow test-browser test-kill test-kill-everywhere test-ray test-rllib versions notebooks stranger lint types bench soak docs dist pythons clean
+.PHONY: demo test test-exact test-other test-slow test-browser test-kill test-kill-everywhere test-ray test-rllib test-suites versions notebooks stranger lint types bench soak docs dist pythons clean
 
 demo: $(READY)  ## compare four teachers in the maze; ends in a table, pictures, a page and a plain word
 	$(BIN)/python examples/demo.py
@@ -28,6 +28,7 @@ test-other: $(READY)
 
 test-slow: $(READY)  ## the learning runs as well
 	$(BIN)/python -m pytest -n auto -m "not browser and not ray"
+	$(MAKE) --no-print-directory test-suites
 
 test-browser: $(READY)  ## the report's page and the documentation in Chromium, which is fetched where none is found
 	$(BIN)/python tools/chromium.py
@@ -47,6 +48,9 @@ versions: $(READY)  ## the fast tests with the newest and with the lowest allowe
 
 test-rllib: .venv-rllib/.ready  ## the recipe for RLlib, which wants another Gymnasium and so another environment
 	.venv-rllib/bin/python -m pytest -m ray tests/test_recipes.py
+
+test-suites: .venv-suites/.ready  ## gymnax and brax, in an environment of their own: they bring many packages
+	.venv-suites/bin/python -m pytest -q tests/test_suites.py
 
 notebooks: $(READY)  ## run the notebooks and store them with their outputs
 	$(BIN)/python tools/notebooks.py
@@ -97,5 +101,11 @@ $(VENV)/.ray: $(READY)
 	.venv-rllib/bin/python -m pip install --quiet --constraint .venv-rllib/constraints.txt --editable ".[rllib]" pytest
 	touch .venv-rllib/.ready
 
+.venv-suites/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-suites
+	grep -v '^gymnasium==' constraints.txt > .venv-suites/constraints.txt
+	.venv-suites/bin/python -m pip install --quiet --constraint .venv-suites/constraints.txt --editable ".[gymnax,brax,report]" pytest
+	touch .venv-suites/.ready
+
 clean:
-	rm -rf $(VENV) .venv-rllib build dist demo-output soak-output
+	rm -rf $(VENV) .venv-rllib .venv-suites build dist demo-output soak-output

@@ -37,7 +37,9 @@ PAGES = [path.relative_to(DOCS).as_posix() for path in sorted(DOCS.rglob("*.md")
 # Pages whose Python is run by tests that also look at what comes out.
 ELSEWHERE = {
     "checkpoints.md": "test_checkpoint.py",
+    "integrations/brax.md": "test_suites.py",
     "integrations/gymnasium.md": "test_gymnasium.py",
+    "integrations/gymnax.md": "test_suites.py",
     "integrations/sb3.md": "test_sb3.py",
     "settings/bipedal.md": "test_bipedal.py",
     "theory.md": "test_theory.py",

@@ -18,7 +18,7 @@ LAYERS = (
     ("check.fields", "devices"),
     ("check.space",),
     ("config", "targets"),
-    ("installed",),
+    ("installed", "suites"),
     ("envs.catalogue",),
     ("presets",),
     ("envs", "teachers", "students"),
@@ -34,9 +34,9 @@ LAYERS = (
 ALLOWED: dict[tuple[str, str], str] = {}  # (who, whom): why this one may point upwards
 
 WITHOUT_JAX = (
-    "procurl", "moved", "errors", "config", "installed", "presets", "check.numbers", "check.fields", "envs.catalogue",
-    "envs.host_tasks", "envs.bipedal.stump_tracks", "runs.host.workers", "devices", "integrations.gymnasium",
-    "bench.grid.suites", "bench.grid.worker", "bench.stats", "cli",
+    "procurl", "moved", "errors", "config", "installed", "suites", "presets", "check.numbers", "check.fields",
+    "envs.catalogue", "envs.host_tasks", "envs.bipedal.stump_tracks", "runs.host.workers", "devices",
+    "integrations.gymnasium", "bench.grid.suites", "bench.grid.worker", "bench.stats", "cli",
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from procurl import presets
+from procurl import presets, suites
 from procurl.cli.common import add_changed, add_training_options, path, say_clashes, seed_range, step_count
 from procurl.cli.options import configured, sort_options, train_options, with_student
 from procurl.errors import ConfigError, needs_extra
@@ -40,7 +40,8 @@ def add_plan(command: Any) -> None:
     command.make_epilog = train_options
     command.add_argument(
         "setting", metavar="SETTING",
-        help=f"{', '.join(presets.SETTINGS)}; of an installed package (`procurl list`); or your own, my.py:MyEnv",
+        help=f"{', '.join(presets.SETTINGS)}; of an installed package (`procurl list`); of another suite, "
+        f"{' or '.join(f'{suite}:NAME' for suite in suites.SUITES)}; or your own, my.py:MyEnv",
     )  # fmt: skip
     command.add_argument(
         "--teacher", default="procurl-target", metavar="NAME",
@@ -50,6 +51,17 @@ def add_plan(command: Any) -> None:
         "--space", metavar="MODULE:NAME",
         help="tasks of an environment of your own, or a setting's; default: the only task space in its file",
     )  # fmt: skip
+    command.add_argument(
+        "--context", action="append", default=[], metavar="NAME=LOW:HIGH",
+        help="parameters of a suite's environment that are its context; with commas between, or repeated",
+    )  # fmt: skip
+    command.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="what each of them is in the end: VALUE or LOW:HIGH",
+    )
     command.add_argument(
         "--student",
         choices=["ppo", "sac"],
@@ -102,7 +114,7 @@ def chosen(args: argparse.Namespace) -> tuple[ChosenSetting, ChosenTeacher]:
     """What SETTING, --student and --teacher name."""
     from procurl.runs.chosen import chosen_setting, chosen_teacher
 
-    setting = chosen_setting(args.setting, args.space, args.variant)
+    setting = chosen_setting(args.setting, args.space, args.variant, args.context, args.target)
     setting = setting._replace(config=with_student(setting.config, args.student))
     return setting, chosen_teacher(args.teacher, setting, args.variant)
 

@@ -1,7 +1,8 @@
 """What the command line means by SETTING, --env and --teacher: procurl's own or an installed package's by name, or a
-user's as FILE.py:NAME or package.module:NAME.
+user's as FILE.py:NAME or package.module:NAME, or an environment of another suite as SUITE:NAME.
 
     procurl train my.py:MyEnv --space my.py:tasks --teacher my.py:MyTeacher
+    procurl train gymnax:CartPole-v1 --context length=0.1:3 --target length=3
 
 A choice knows which documented fields it has, for `--set`, and makes its objects once the options are known.
 """
@@ -9,12 +10,12 @@ A choice knows which documented fields it has, for `--set`, and makes its object
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from procurl import envs, installed, presets
+from procurl import envs, installed, presets, suites
 from procurl.check.fields import with_fields
 from procurl.check.user_files import made, named_space, only_space, space_for, split
 from procurl.config import Config
@@ -54,8 +55,19 @@ class ChosenTeacher(NamedTuple):
     make: Callable[[TaskSpace, dict[str, Any]], Teacher]  # with these options
 
 
-def chosen_setting(text: str, space: str | None = None, variant: str = "paper") -> ChosenSetting:
-    """`space`: as --space has it."""
+def chosen_setting(
+    text: str,
+    space: str | None = None,
+    variant: str = "paper",
+    context: Sequence[str] = (),
+    target: Sequence[str] = (),
+) -> ChosenSetting:
+    """`space`, `context` and `target`: as --space, --context and --target have them."""
+    if (context or target) and not suites.is_suite(text):
+        raise ConfigError(
+            f"--context and --target: {text} has its tasks already; expected with one of "
+            f"{', '.join(f'{suite}:NAME' for suite in suites.SUITES)}"
+        )
     if text in presets.SETTINGS:
         if space is not None:
             raise ConfigError(f"--space {space}: {text} has its own tasks; expected with an environment of your own")
@@ -64,7 +76,12 @@ def chosen_setting(text: str, space: str | None = None, variant: str = "paper") 
         return ChosenSetting(text, env_class, config, steps, lambda fields: envs.make(text, **fields), True)
     if variant != "paper":
         raise ConfigError(f"--variant {variant}: {text} has no presets; leave it out")
-    if presets.is_own(text):
+    if suites.is_suite(text):
+        if space is not None:
+            raise ConfigError(f"--space {space}: the tasks of {text} are given by --context and --target")
+        env, tasks = suites.made(text, ",".join(context), ",".join(target))
+        config = installed.default_config(env)
+    elif presets.is_own(text):
         env, tasks, config = _own_setting(text, space)
     else:
         env, tasks, config = installed.setting(text, presets.SETTINGS)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import inspect
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from procurl import installed
+from procurl import installed, suites
 from procurl.runs.store.classes import Note, Notes
 
 
@@ -19,11 +20,15 @@ def class_notes(env: Any, teacher: Any = None) -> Notes:
     inner = teacher.teacher if isinstance(teacher, Redrawn | OnPool) else teacher
     setting = None if teacher is None else teacher.space.name
     parts = {"env": (type(env), setting), **({} if teacher is None else {"teacher": (type(inner), None)})}
-    return {
+    notes = {
         part: _class_note(cls, setting)
         for part, (cls, setting) in parts.items()
         if cls.__module__.split(".")[0] != "procurl"
     }
+    if suites.is_of_suite(setting, type(env).__name__):  # ours, around a package that decides how it plays
+        package = type(env).package
+        notes["env"] = {"class": type(env).__name__, "package": package, "version": metadata.version(package)}
+    return notes
 
 
 def _class_note(cls: type, setting: str | None) -> Note:

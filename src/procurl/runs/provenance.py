@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from procurl import __version__
+from procurl import __version__, suites
 from procurl.config import PPO, SAC, Config
 from procurl.devices import cpu_facts
 from procurl.errors import ConfigError
@@ -107,11 +107,26 @@ def rebuilt_env(
     from procurl.runs.chosen import chosen_setting
 
     _require_named(description, notes, named, ("env",))
+    setting = description["setting"]
+    if suites.is_of_suite(setting, description["env"]["class"]) and (named is None or named.env in (None, setting)):
+        return _rebuilt_of_suite(setting, description["env"])
     if named is None or named.env is None:
         return make(description["setting"], **_without_class(description["env"]))
     env, space = chosen_setting(named.env, named.space).make({})
     _require_class("env", named.env, type(env), description)
     return _with_stored(env, description["env"]), dataclasses.replace(space, name=description["setting"] or "")
+
+
+def _rebuilt_of_suite(setting: str, stored: dict[str, Any]) -> tuple[Env, TaskSpace]:
+    """An environment of another suite: its description is that of --context and --target, and of --set."""
+    fields = {name: value for name, value in stored.items() if name not in ("class", "name")}
+    if not fields.get("target"):
+        raise ConfigError(
+            f"this run's target for {setting} is no value or range, and cannot be made again from its configuration: "
+            f"use procurl.train(..., out=FOLDER) and procurl.evaluate from the script that began it"
+        )
+    env, space = suites.made(setting, str(fields.pop("context")), str(fields.pop("target")), **fields)
+    return env, space
 
 
 def _rebuilt_teacher(description: dict[str, Any], space: TaskSpace, named: Named | None) -> Teacher:
@@ -141,6 +156,9 @@ def own_parts(description: dict[str, Any], notes: Notes) -> list[str]:
         "env": {SETTINGS[description["setting"]][0].__name__} if description["setting"] in SETTINGS else set(),
         "teacher": {cls.__name__ for cls in TEACHERS.values()},
     }
+    if suites.is_of_suite(description["setting"], description["env"]["class"]):  # noted for the suite's version alone
+        notes = {part: note for part, note in notes.items() if part != "env"}
+        ours["env"] = {description["env"]["class"]}
     return [part for part in PARTS if part in notes or description[part]["class"] not in ours[part]]
 
 
@@ -256,8 +274,10 @@ def _teacher_fields(teacher: Any) -> dict[str, Any]:
 def _digest(space: TaskSpace) -> str:
     """One hash over pool, targets and held-out tasks: two runs with the same hash had the same tasks."""
     sha = hashlib.sha256()
-    for leaf in jax.tree.leaves((space.pool, space.targets, space.held_out)):
-        sha.update(np.ascontiguousarray(leaf).tobytes())
+    for tasks in (space.pool, space.targets, space.held_out):
+        row = np.asarray(tasks.row)  # that tasks beyond the pool have numbers is new, and makes no other tasks of them
+        for leaf in (tasks.context, tasks.seed, np.where(row < space.n_pool, row, -1).astype(np.int32)):
+            sha.update(np.ascontiguousarray(leaf).tobytes())
     return sha.hexdigest()
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from procurl import installed, presets
+from procurl import installed, presets, suites
 from procurl.errors import ConfigError, unknown_name
 
 
@@ -70,6 +70,12 @@ def _shortened(
             names.append(text)
             own |= {name: name} if name in theirs else {}
             continue
+        if suites.is_suite(text):
+            raise ConfigError(
+                f"--{kind}s {text}: a benchmark takes a suite's environments from a file, with their contexts: "
+                f"def make(): return procurl.integrations.{name}.make({variant!r}, context=..., target=...), and "
+                f"--{kind}s FILE.py:make"
+            )
         short = text.rpartition(":")[2]
         if not re.fullmatch(r"\w[\w.]*", short) or short.endswith(".py"):
             raise ConfigError(f"--{kind}s {text}: expected FILE.py:NAME, or a name that `procurl list` shows")

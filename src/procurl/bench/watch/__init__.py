@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from procurl import suites
 from procurl.bench.watch import film
 from procurl.bench.watch.film import FAINT, GREEN, RED, Film, Frame, Line, Panel
 from procurl.bench.watch.own import own_view
@@ -115,7 +116,8 @@ def watch(
     if result.failed.all():
         raise ConfigError(f"{run} holds no student: all of its seeds failed. {result.failures[0]}.")
     notes = noted(result.provenance)
-    is_own = "env" in own_parts(result.config, notes)
+    is_suite = suites.is_of_suite(result.config["setting"], result.config["env"]["class"])
+    is_own = is_suite or "env" in own_parts(result.config, notes)
     setting_of = cache(lambda: setting or rebuilt_env(result.config, notes))
     if is_own:
         setting_of()  # refused at once if it was not given
@@ -184,7 +186,7 @@ def chosen_tasks(
     if tasks not in CHOICES:
         raise unknown_name("choice of tasks", tasks, CHOICES)
     if tasks == "random":
-        source, name = {k: np.asarray(v) for k, v in space().pool._asdict().items()}, "training task"
+        source, name = {k: np.asarray(v) for k, v in space().pool.arrays().items()}, "training task"
         order = np.random.default_rng(int(result.seeds[row])).permutation(len(source["seed"]))
     else:
         source, name = result.held_out, "target task"
