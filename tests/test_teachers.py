@@ -339,6 +339,8 @@ def test_draw_never_picks_a_row_of_weight_zero():
 SMALLER = {
     "currot": {"n_particles": 60, "n_candidates": 20, "update_after": 5},
     "gradient": {"n_particles": 60},
+    "alp-gmm": {"fit_every": 8, "history": 20, "max_gaussians": 3, "em_rounds": 3},
+    "vds": {"updates": 2, "memory": 50, "hidden": (16,)},
 }
 
 

@@ -26,6 +26,12 @@ _HOME = {
     "CURROT": "procurl.teachers.currot",
     "PLR": "procurl.teachers.plr",
     "GRADIENT": "procurl.teachers.gradient",
+    "ALPGMM": "procurl.teachers.alp_gmm",
+    "LearningProgress": "procurl.teachers.learning_progress",
+    "VDS": "procurl.teachers.vds",
+    "ADR": "procurl.teachers.adr",
+    "RobustPLR": "procurl.teachers.robust_plr",
+    "SFL": "procurl.teachers.sfl",
     "inner_product": "procurl.teachers.procurl",
     "preset": "procurl.presets",
     "Config": "procurl.config",
@@ -79,13 +85,19 @@ if TYPE_CHECKING:
     from procurl.students.regressor import ReturnRegressor
     from procurl.students.trusted import TrustedValue
     from procurl.teachers import TEACHERS, make_teacher
+    from procurl.teachers.adr import ADR
+    from procurl.teachers.alp_gmm import ALPGMM
     from procurl.teachers.currot import CURROT
     from procurl.teachers.gradient import GRADIENT
     from procurl.teachers.iid import IID, Target
+    from procurl.teachers.learning_progress import LearningProgress
     from procurl.teachers.path import ProCuRLPath
     from procurl.teachers.plr import PLR
     from procurl.teachers.procurl import ProCuRLTarget, ProCuRLUnif, inner_product
+    from procurl.teachers.robust_plr import RobustPLR
+    from procurl.teachers.sfl import SFL
     from procurl.teachers.spdl import SPDL
+    from procurl.teachers.vds import VDS
     from procurl.types import Episodes, Step, Task, TaskSpace
 
 

@@ -64,6 +64,24 @@ def unknown_name(kind: str, given: str, known: Iterable[str], also: Iterable[str
     return ConfigError(f"unknown {kind} '{given}'. {hint}Valid: {', '.join(known)}")
 
 
+def cannot_withhold(learner: str) -> ConfigError:
+    """The error for a teacher whose tasks are not all to be learnt from, where the learner learns from all."""
+    return ConfigError(
+        f"this strategy has tasks played that the student must not learn from (Task.learn), but {learner} learns from "
+        f"all it plays: use it with PPO in procurl.train, or in a loop of your own that heeds task.learn; or take a "
+        f"strategy without such tasks, e.g. plr"
+    )
+
+
+def cannot_play() -> ConfigError:
+    """The error for a teacher that wants episodes played, where only the loop's owner can play."""
+    return ConfigError(
+        "this strategy has the student play episodes for the teacher alone (critic.play), which only an environment in "
+        "JAX can do: use it with procurl.train and such an environment, or take a strategy that does without, e.g. "
+        "procurl-unif or procurl-target"
+    )
+
+
 @contextmanager
 def needs_extra(extra: str, need: str, *packages: str, otherwise: str = "") -> Iterator[None]:
     """Around imports of optional packages: if one is missing, the error says what needs it and how to install it.

@@ -31,6 +31,12 @@ STRATEGIES: dict[str, tuple[str, str]] = {
     "gradient": (
         "gradient:GRADIENT", "in stages along the shortest path from the whole space to the target distribution"
     ),
+    "alp-gmm": ("alp_gmm:ALPGMM", "where returns change most, by Gaussians fitted to contexts and changes"),
+    "learning-progress": ("learning_progress:LearningProgress", "cells of the space whose success rates change"),
+    "vds": ("vds:VDS", "tasks of the pool on whose returns an ensemble of networks disagrees"),
+    "adr": ("adr:ADR", "a box around a start that grows where the student does well at its sides"),
+    "robust-plr": ("robust_plr:RobustPLR", "PLR that plays new tasks, and learns from those it replays only"),
+    "sfl": ("sfl:SFL", "tasks that the student, tried out, solves now and then"),
 }  # fmt: skip
 TEACHERS: dict[str, str] = {name: summary for name, (_, summary) in STRATEGIES.items()}
 

@@ -63,6 +63,7 @@ POINT_MASS = Setting(
         "currot": {"v_lb": 0.6, "epsilon": 0.05},
         "plr": {"rho": 0.5, "beta": 0.1},
         "gradient": {"n_stages": 10, "max_steps_per_stage": 100_000, "threshold": 0.8},
+        "adr": {"start": (0.0, 8.0, 0.0)},  # the widest gate, in the middle, without friction
     },
     release={**RELEASE, "currot": {"epsilon": 0.5}},
 )
@@ -79,6 +80,7 @@ MAZE = Setting(
         "currot": {"v_lb": 0.4, "epsilon": 1.5},
         "plr": {"rho": 0.5, "beta": 0.1},
         "gradient": {"n_stages": 5, "max_steps_per_stage": 100_000, "threshold": 0.8},
+        "adr": {"start": (0.0, 0.0, 18.0)},  # the middle, and everything is near enough to it
     },
     release={
         **RELEASE,

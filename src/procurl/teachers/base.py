@@ -77,6 +77,14 @@ class Redrawn:
     def space(self) -> TaskSpace:
         return self.teacher.space
 
+    @property
+    def plays(self) -> bool:
+        return getattr(self.teacher, "plays", False)
+
+    @property
+    def withholds(self) -> bool:
+        return getattr(self.teacher, "withholds", False)
+
     def init(self, key: Array) -> RedrawnState:
         return RedrawnState(self.teacher.init(key), self.space.pool.context, jnp.int32(0), jnp.bool_(True))
 

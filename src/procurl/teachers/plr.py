@@ -7,6 +7,7 @@ The score ranks the tasks, and the staleness makes sure that no score grows too 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -18,6 +19,12 @@ from procurl.errors import ConfigError
 from procurl.programs import pytree
 from procurl.teachers.base import PoolTeacher
 from procurl.types import Critic, Episodes
+
+SCORES: dict[str, Callable[[Episodes], Array]] = {
+    "abs_gae": lambda episodes: episodes.abs_gae,
+    "signed_gae": lambda episodes: episodes.gae,
+    "positive_gae": lambda episodes: (episodes.abs_gae + episodes.gae) / 2,  # max(x, 0) = (|x| + x) / 2
+}
 
 
 class PLRState(NamedTuple):
@@ -51,9 +58,10 @@ class PLR(PoolTeacher):
 
     rho: float = param(0.5, "share of replays that go by staleness, 0 to 1; the others go by score", at_least=0)
     beta: float = param(0.1, "temperature of the ranks; small: the best only, large: all seen tasks alike")
-    score: Literal["abs_gae", "signed_gae"] = param(
+    score: Literal["abs_gae", "signed_gae", "positive_gae"] = param(
         "abs_gae",
-        "mean advantage of an episode: 'abs_gae' absolute (PLR), 'signed_gae' as it is (release)",
+        "mean advantage of an episode: 'abs_gae' absolute (PLR), 'signed_gae' as it is (release), 'positive_gae' its "
+        "positive part (Robust PLR)",
         static=True,
     )
 
@@ -63,8 +71,8 @@ class PLR(PoolTeacher):
             raise ConfigError(f"PLR: rho = {self.rho}, expected a share between 0 and 1")
         if isinstance(self.beta, int | float) and not self.beta > 0:
             raise ConfigError(f"PLR: beta = {self.beta}, expected a positive number")
-        if self.score not in ("abs_gae", "signed_gae"):
-            raise ConfigError(f"PLR: score = {self.score!r}, expected 'abs_gae' or 'signed_gae'")
+        if self.score not in SCORES:
+            raise ConfigError(f"PLR: score = {self.score!r}, expected {', '.join(map(repr, SCORES))}")
 
     def init(self, key: Array) -> PLRState:
         zero, none, never = (jnp.zeros(self.space.n_pool, dtype) for dtype in (jnp.float32, jnp.int32, bool))
@@ -77,15 +85,19 @@ class PLR(PoolTeacher):
     def _probabilities(self, state: PLRState) -> Array:
         """P(c), f32[n]. A new task has (1 - |seen|/n) / |unseen| = 1/n, so that one table serves both cases."""
         n, seen = self.space.n_pool, state.seen
+        return jnp.where(seen, jnp.sum(seen) / n * self._replays(state), 1.0 / n)
+
+    def _replays(self, state: PLRState) -> Array:
+        """P(c) of a replay, f32[n]."""
+        seen = state.seen
         by_score = jnp.where(seen, jnp.exp(-jnp.log(_ranks(state)) / self.beta), 0.0)  # rank 1 has weight 1
         by_staleness = jnp.where(seen, state.counter + 1 - state.stamps, 0).astype(jnp.float32)
         p_score, p_stale = (w / jnp.maximum(jnp.sum(w), 1.0) for w in (by_score, by_staleness))  # 0: nothing seen
-        replay = (1.0 - self.rho) * p_score + self.rho * p_stale
-        return jnp.where(seen, jnp.sum(seen) / n * replay, 1.0 / n)
+        return (1.0 - self.rho) * p_score + self.rho * p_stale
 
     def _stamp(self, state: PLRState, episodes: Episodes) -> PLRState:
         """Number the episodes that started; a task that started twice keeps the later number."""
-        started = episodes.started & _played(episodes)
+        started = episodes.started & self._played(episodes)
         number = state.counter + jnp.cumsum(started, dtype=jnp.int32)  # i32[episodes]
         row = jnp.where(started, episodes.task.row, self.space.n_pool)  # outside: dropped
         return state._replace(
@@ -101,15 +113,15 @@ class PLR(PoolTeacher):
         The length tells whether what was kept is indeed this episode's: several episodes of one task may run at
         once, and only the latest is kept. A score that is not finite counts as not played.
         """
-        advantage = episodes.abs_gae if self.score == "abs_gae" else episodes.gae
-        row = jnp.where(_played(episodes), episodes.task.row, 0)
+        advantage = SCORES[self.score](episodes)
+        row = jnp.where(self._played(episodes), episodes.task.row, 0)
         earlier = episodes.length - episodes.steps  # i32[episodes]  steps before this iteration
         weight = earlier / jnp.maximum(episodes.length, 1)
         merged = weight * state.partial_score[row] + (1.0 - weight) * advantage
         continued = (earlier > 0) & (state.partial_length[row] == earlier)
         score = jnp.where(continued, merged, advantage)
 
-        valid = _played(episodes) & jnp.isfinite(score)
+        valid = self._played(episodes) & jnp.isfinite(score)
         played, last = self._latest(episodes, valid)
         running, last_running = self._latest(episodes, valid & ~episodes.finished)
         return state._replace(
@@ -120,6 +132,10 @@ class PLR(PoolTeacher):
                 played, jnp.where(running, episodes.length[last_running], 0), state.partial_length
             ),
         )
+
+    def _played(self, episodes: Episodes) -> Array:
+        """Episodes of pool tasks that advanced in this iteration, bool[episodes]."""
+        return (episodes.steps > 0) & self.space.in_pool(episodes.task.row)
 
     def _latest(self, episodes: Episodes, among: Array) -> tuple[Array, Array]:
         """For each task of the pool: has it an episode `among` these, and the place of the one that began last.
@@ -135,11 +151,6 @@ class PLR(PoolTeacher):
         row = jnp.where(newest, row, n)
         place = jnp.full(n, -1).at[row].max(jnp.arange(row.shape[0]), mode="drop")
         return place >= 0, jnp.maximum(place, 0)
-
-
-def _played(episodes: Episodes) -> Array:
-    """Episodes of pool tasks that advanced in this iteration, bool[episodes]."""
-    return (episodes.steps > 0) & (episodes.task.row >= 0)
 
 
 def _ranks(state: PLRState) -> Array:

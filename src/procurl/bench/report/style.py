@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from procurl.runs.store.result import Result
 
-# Okabe and Ito's palette, which people with colour-blindness can tell apart, and a dark red of Paul Tol's.
+# Okabe and Ito's palette, which people with colour-blindness can tell apart, and colours of Paul Tol's.
 COLOURS = {
     "ProCuRLPath": "#882255",
     "ProCuRLTarget": "#D55E00",
@@ -20,11 +20,17 @@ COLOURS = {
     "CURROT": "#0072B2",
     "PLR": "#56B4E9",
     "GRADIENT": "#009E73",
+    "ALPGMM": "#332288",
+    "LearningProgress": "#661100",
+    "VDS": "#AA4499",
+    "ADR": "#999933",
+    "RobustPLR": "#44AA99",
+    "SFL": "#CC6677",
     "IID": "#000000",
     "Target": "#999999",
 }
 OWN_COLOUR = "#117733"  # teachers from elsewhere
-MARKERS = dict(zip(COLOURS, "<o^vsDPX*", strict=True))  # matplotlib's names
+MARKERS = dict(zip(COLOURS, "<o^vsDPphdHX1238"[:15], strict=True))  # matplotlib's names
 OWN_MARKER = ">"
 LINES = ("-", "--", ":", "-.")  # the first variant of a strategy, the second, ...
 # MiniG's families from the target to those that have least in common with it.
@@ -36,7 +42,14 @@ FAMILY_COLOURS = {
     "crossing": "#009E73",
     "dynamic-obstacles": "#0072B2",
 }
-NAMES = {"ProCuRLPath": "ProCuRL-Path", "ProCuRLTarget": "ProCuRL-Target", "ProCuRLUnif": "ProCuRL-Unif"}
+NAMES = {
+    "ProCuRLPath": "ProCuRL-Path",
+    "ProCuRLTarget": "ProCuRL-Target",
+    "ProCuRLUnif": "ProCuRL-Unif",
+    "ALPGMM": "ALP-GMM",
+    "LearningProgress": "Learning progress",
+    "RobustPLR": "Robust PLR",
+}
 # The paper's names of its settings.
 TITLES = {
     "point-mass-1t": "PM-s:1T",
