@@ -24,7 +24,7 @@ IMPORTS = {"import_module", "spec_from_file_location", "exec_module", "resolve_n
 IMPORTERS = (  # what a user names; what is installed; tables of this package; an optional package by its own name
     "procurl/check/user_files.py", "procurl/installed.py", "procurl/__init__.py", "procurl/moved.py",
     "procurl/envs/settings.py", "procurl/teachers/__init__.py", "procurl/integrations/setting_env.py",
-    "procurl/integrations/tracking.py",
+    "procurl/integrations/tracking.py", "procurl/suites.py",
 )  # fmt: skip
 
 
