@@ -384,7 +384,7 @@ CALLS = [
     (lambda w: teacher(w, "procurl-target", length_scale=1e-40), "length_scale = 1e-40: .* at least 1e-30"),
     (lambda w: teacher(w, "procurl-target", resample_targets="no"), "resample_targets = 'no': expected True or False"),
     (lambda w: teacher(w, "plr", rho=2.0), "rho = 2.0, expected a share between 0 and 1"),
-    (lambda w: teacher(w, "plr", score="gae"), "score = 'gae', expected 'abs_gae' or 'signed_gae'"),
+    (lambda w: teacher(w, "plr", score="gae"), "score = 'gae', expected 'abs_gae', 'signed_gae', 'positive_gae'"),
     (lambda w: teacher(w, "spdl", target="all"), "target = 'all', expected 'mu' or 'uniform'"),
     (lambda w: teacher(w, "spdl", bandwidth=0.0), "bandwidth = 0.0, expected a positive number"),
     (lambda w: teacher(w, "currot", epsilon=-1.0), "epsilon = -1.0, expected a positive number"),

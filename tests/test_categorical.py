@@ -157,7 +157,7 @@ def test_procurl_target_goes_by_the_space_s_similarity_unless_it_has_its_own():
 
 # ---------------------------------------------------------------- strategies
 
-FIT = ("iid", "target", "procurl-unif", "plr", "learning-progress", "procurl-target")
+FIT = ("iid", "target", "procurl-unif", "plr", "robust-plr", "learning-progress", "sfl", "procurl-target")
 
 
 @pytest.mark.parametrize("name", [n for n in fast("target", "procurl-target") if getattr(n, "values", (n,))[0] in FIT])
@@ -172,7 +172,7 @@ def test_strategies_without_distances_keep_their_contract(name):
 @pytest.mark.parametrize("name", ["procurl-path", "currot", "gradient", "spdl", "procurl-target"])
 def test_strategies_that_need_distances_refuse_labels_and_say_which_do_not(name):
     known = procurl.TEACHERS[name].__name__
-    fit = "iid, target, procurl-unif, plr, learning-progress; and procurl-target"
+    fit = "iid, target, procurl-unif, plr, robust-plr, learning-progress, sfl; and procurl-target"
     message = rf"{known}: .*labels \(5x5, 6x6, 8x8\), which have none.*{fit}"
     with pytest.raises(ConfigError, match=message):
         procurl.make_teacher(name, levels())

@@ -17,7 +17,7 @@ LAYERS = (
     ("check.numbers", "check.text", "check.findings"),
     ("check.fields", "devices"),
     ("check.space",),
-    ("config", "targets"),
+    ("config", "targets", "adam"),
     ("installed", "suites"),
     ("envs.catalogue",),
     ("presets",),

@@ -184,7 +184,7 @@ def test_a_class_without_a_file_is_noted_by_name():
         (["--teacher", "{}:tasks"], "--teacher {}:tasks: found TaskSpace, expected a teacher, with init, propose"),
         (["--teacher", "{}:elsewhere"], "--teacher {}:elsewhere: it was made for other tasks than those of Stroll"),
         (["--teacher", "{}:Haff"], "unknown name in my_own 'Haff'. Did you mean Half"),
-        (["--teacher", "haff"], "Valid: currot, gradient, iid"),
+        (["--teacher", "haff"], "Valid: adr, alp-gmm, currot, gradient, iid"),
         (["--teacher", "haff"], "; or one of your own, as FILE.py:NAME"),
     ],
 )

@@ -353,7 +353,7 @@ def test_seeds_side_by_side_equal_one_by_one():
         ({"rho": -0.1}, "rho = -0.1: expected at least 0"),
         ({"rho": 1.5}, "rho = 1.5, expected a share between 0 and 1"),
         ({"beta": 0.0}, "beta = 0.0, expected a positive number"),
-        ({"score": "max_mc"}, "expected 'abs_gae' or 'signed_gae'"),
+        ({"score": "max_mc"}, "expected 'abs_gae', 'signed_gae', 'positive_gae'"),
     ],
 )
 def test_bad_hyper_parameters_are_refused(fields, message):

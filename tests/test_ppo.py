@@ -11,8 +11,9 @@ import pytest
 from twins import gae_twin
 
 import procurl
+from procurl import adam
 from procurl.config import PPO, Config
-from procurl.students import adam, nets, ppo, rollout
+from procurl.students import nets, ppo, rollout
 from procurl.targets import Point
 from procurl.types import Continuous, Discrete, Step, Task, TaskSpace
 

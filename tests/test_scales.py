@@ -12,7 +12,7 @@ from procurl.check.teacher import CRITICS, imagined_episodes
 from procurl.errors import ConfigError, SpaceError
 from procurl.programs import jit
 from procurl.teachers.ranged import Range, Ranged, ranged, widened
-from procurl.types import Task
+from procurl.types import Rollouts, Task
 
 UPDATES = 6
 
@@ -40,6 +40,10 @@ def taught(teacher, back, scale, shift, keys):
         def value(self, tasks):
             x = back(tasks.context)
             return shift + scale * jax.nn.sigmoid(3.0 - x[:, 0] - 0.5 * (x[:, 1] - 8.0))
+
+        def play(self, key, tasks, k, when=True):
+            ret = jnp.where(when, self.value(tasks), 0.0)
+            return Rollouts(ret, jnp.zeros_like(ret), jnp.int32(k))
 
     def update(state, key):
         k_pick, k_watch = jax.random.split(key)
@@ -80,6 +84,7 @@ SMALL = {
     "gradient": {"n_particles": 40},
     "alp-gmm": {"fit_every": 60, "max_gaussians": 3, "em_rounds": 10},
     "vds": {"updates": 8, "learning_rate": 0.01, "hidden": (16,)},
+    "sfl": {"every": 2, "n_tried": 20, "n_kept": 5, "rho": 1.0},
 }
 
 

@@ -27,7 +27,7 @@ from jax import Array
 from procurl.check.contracts import require_teacher
 from procurl.check.numbers import path, whole
 from procurl.envs.host_tasks import HostTask
-from procurl.errors import CheckpointError, ConfigError, NonFiniteError
+from procurl.errors import CheckpointError, ConfigError, NonFiniteError, cannot_play
 from procurl.loop import begin_keys, evaluation_key, iteration_keys
 from procurl.programs import jit
 from procurl.runs.idle import IdleWatch
@@ -75,6 +75,8 @@ class Curriculum:
         strict: bool = False,
     ) -> None:
         require_teacher(teacher)
+        if getattr(teacher, "plays", False):
+            raise cannot_play()
         seed = whole("seed", seed, 0, 2**32 - 1)
         every, n_envs = whole("every", every, 1, LONGEST), whole("n_envs", n_envs, 1, LONGEST)
         if unit not in ("steps", "episodes"):

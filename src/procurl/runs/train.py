@@ -13,7 +13,7 @@ import numpy as np
 
 from procurl.check import contracts, numbers
 from procurl.config import Config
-from procurl.errors import ConfigError
+from procurl.errors import ConfigError, cannot_play, cannot_withhold
 from procurl.runs.class_origin import class_notes
 from procurl.runs.log import Log, Progress
 from procurl.runs.provenance import describe
@@ -78,7 +78,7 @@ def train(
     seed_numbers = numbers.seed_numbers(seeds)
     n_iterations = numbers.iterations(steps, config.student.n_steps)
     contracts.require_fit(env, teacher)
-    require_engine(env, config, workers)
+    require_engine(env, teacher, config, workers)
     described = describe(env, teacher, config, seed_numbers, n_iterations * config.student.n_steps)
 
     with (
@@ -168,11 +168,15 @@ def engine_for(
     return Engine(env, teacher, config, seeds, fields)
 
 
-def require_engine(env: Env | HostEnv, config: Config, workers: int | None) -> None:
+def require_engine(env: Env | HostEnv, teacher: Teacher, config: Config, workers: int | None) -> None:
     """Refuse what no engine can run, before anything is written."""
     if workers is not None:
         numbers.whole("workers", workers, 1)
+    if config.sac is not None and getattr(teacher, "withholds", False):
+        raise cannot_withhold("SAC")
     if isinstance(env, HostEnv):
+        if getattr(teacher, "plays", False):
+            raise cannot_play()
         return
     if config.sac is not None:
         require_bounds(env)

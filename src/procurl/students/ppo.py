@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from procurl import adam
 from procurl.config import PPO
-from procurl.students import adam, nets
+from procurl.students import nets
 from procurl.students.nets import Params
 from procurl.students.rollout import Rollout
 from procurl.types import Env

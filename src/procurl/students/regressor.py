@@ -18,10 +18,11 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
+from procurl import adam
 from procurl.check.numbers import SMALLEST, measured, real, whole
 from procurl.errors import ConfigError, NonFiniteError
 from procurl.programs import jit
-from procurl.students import adam, nets
+from procurl.students import nets
 from procurl.types import Task, TaskSpace
 
 Layers = list[dict[str, Any]]  # of JAX's or NumPy's arrays

@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from procurl import adam
 from procurl.config import LOG_STD, SAC
 from procurl.programs import jit
-from procurl.students import adam, nets, replay
+from procurl.students import nets, replay
 from procurl.students.replay import Replay
 from procurl.students.transitions import Transitions
 

@@ -8,12 +8,14 @@ to the teacher and is part of its state, so that any student can be taught.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from procurl import adam
+from procurl.adam import AdamState
 from procurl.check.fields import check_fields, param
 from procurl.errors import ConfigError
 from procurl.programs import pytree
@@ -22,7 +24,7 @@ from procurl.teachers.quantities import require_quantities
 from procurl.types import Critic, Episodes, Task, TaskSpace
 
 EXACT = jax.lax.Precision.HIGHEST  # all processors multiply alike
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
+EPS = 1e-8  # Adam's, as in torch
 
 
 class Memory(NamedTuple):
@@ -33,16 +35,10 @@ class Memory(NamedTuple):
     seen: Array  # i32  episodes so far
 
 
-class Adam(NamedTuple):
-    first: Any  # moments, each a tree like the networks
-    second: Any
-    steps: Array  # i32  so far
-
-
 class VDSState(NamedTuple):
     memory: Memory
     nets: list[tuple[Array, Array]]  # weights f32[k, in, out] and biases f32[k, out] of each layer, for k networks
-    adam: Adam
+    optimiser: AdamState
 
 
 @pytree
@@ -77,9 +73,8 @@ class VDS:
         for k_layer, m, n in zip(jax.random.split(key, len(widths) - 1), widths, widths[1:], strict=False):
             w = jax.random.normal(k_layer, (self.n_networks, m, n)) * jnp.sqrt(2.0 / m)  # He's, for relu
             nets.append((w, jnp.zeros((self.n_networks, n))))
-        zero = jax.tree.map(jnp.zeros_like, nets)
         memory = Memory(jnp.zeros((self.memory, self.space.dim)), jnp.zeros(self.memory), jnp.int32(0))
-        return VDSState(memory, nets, Adam(zero, zero, jnp.int32(0)))
+        return VDSState(memory, nets, adam.init(nets))
 
     def propose(self, state: VDSState, key: Array, n: int) -> Task:
         k_candidates, k_row, k_seed = jax.random.split(key, 3)
@@ -101,8 +96,8 @@ class VDS:
         def step(state: VDSState, key: Array) -> tuple[VDSState, None]:
             rows = jax.random.randint(key, (self.n_networks, self.batch_size), 0, jnp.maximum(known, 1))
             gradient = jax.grad(loss)(state.nets, state.memory.place[rows], target[rows])
-            nets, adam = adam_step(state.nets, state.adam, gradient, self.learning_rate)
-            return state._replace(nets=nets, adam=adam), None
+            nets, optimiser = adam.step(state.nets, gradient, state.optimiser, self.learning_rate, EPS)
+            return state._replace(nets=nets, optimiser=optimiser), None
 
         trained, _ = jax.lax.scan(step, state, jax.random.split(key, self.updates))
         return jax.tree.map(lambda new, old: jnp.where(known > 0, new, old), trained, state)
@@ -137,14 +132,3 @@ def values(nets: list[tuple[Array, Array]], place: Array) -> Array:
 def loss(nets: list[tuple[Array, Array]], place: Array, target: Array) -> Array:
     """The networks' mean squared errors, added up: none has a part in another's."""
     return jnp.sum(jnp.mean((values(nets, place) - target) ** 2, axis=1))
-
-
-def adam_step(nets: Any, adam: Adam, gradient: Any, rate: Any) -> tuple[Any, Adam]:
-    count = adam.steps + 1
-    first = jax.tree.map(lambda m, g: BETA_1 * m + (1 - BETA_1) * g, adam.first, gradient)
-    second = jax.tree.map(lambda v, g: BETA_2 * v + (1 - BETA_2) * g**2, adam.second, gradient)
-    size_1, size_2 = 1 - BETA_1**count, 1 - BETA_2**count
-    moved = jax.tree.map(
-        lambda p, m, v: p - rate * (m / size_1) / (jnp.sqrt(v / size_2) + EPSILON), nets, first, second
-    )
-    return moved, Adam(first, second, count)

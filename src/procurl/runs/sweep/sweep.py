@@ -91,7 +91,7 @@ def sweep(
     points = all_points(over, teacher, config)
     seed_numbers = numbers.seed_numbers(seeds)
     contracts.require_fit(env, teacher)
-    require_engine(env, config, workers)
+    require_engine(env, teacher, config, workers)
     if resume not in ("auto", "extend", "never"):
         raise ConfigError(f"resume = {resume!r}: expected 'auto', 'extend' or 'never'")
     runs = [_Run(env, *at_point(point, teacher, config), point, seed_numbers, steps) for point in points]
