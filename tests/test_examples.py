@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import procurl
+from procurl.errors import ConfigError
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -46,6 +49,28 @@ def test_a_new_teacher():
 def test_a_new_environment():
     said = run("import new_environment; new_environment.main(steps=10_240)")
     assert "procurl-target: return on the target" in said and "iid: return" in said
+
+
+def test_levels_that_are_arrays(monkeypatch):
+    """Every task, held-out ones too, is played on the map that was made for it."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import level_maps
+
+    space, walls = level_maps.tasks_and_maps(pool_size=12, n_targets=3)
+    env = level_maps.Rooms(jnp.asarray(walls))
+    assert walls.shape == (18, 9, 9) and procurl.check_env(env, space) == ()
+    for tasks, first in ((space.pool, 0), (space.targets, 12), (space.held_out, 15)):
+        maps = np.asarray(jax.vmap(env.reset)(tasks)[0].walls)[:, 1:-1, 1:-1]
+        np.testing.assert_array_equal(maps, walls[first : first + len(maps)])
+        np.testing.assert_allclose(maps.mean(axis=(1, 2)), tasks.context[:, 0], atol=0.03)
+    with pytest.raises(ConfigError, match=r"Rooms looks its tasks up by their number.*CURROT invents.*on_pool=True"):
+        procurl.train(env, procurl.make_teacher("currot", space))
+
+
+@pytest.mark.slow
+def test_levels_that_are_arrays_can_be_trained_on():
+    said = run("import level_maps; level_maps.main(steps=10_240)")
+    assert "robust-plr: success on maps" in said and "target: success" in said
 
 
 # --- problems that are not the paper's ---

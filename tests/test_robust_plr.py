@@ -13,12 +13,13 @@ from test_teachers import small_space
 from worlds import SMALL, Walk, walk_space
 
 import procurl
-from procurl import adam, loop
+from procurl import adam
 from procurl.config import SAC, Config
 from procurl.errors import ConfigError
 from procurl.integrations.gymnasium import TaskEnv
 from procurl.integrations.sb3 import CurriculumCallback
 from procurl.programs import jit
+from procurl.runs.engine import Engine
 from procurl.runs.store.state import named
 from procurl.students import nets, ppo
 from procurl.teachers.robust_plr import RobustPLR
@@ -119,18 +120,15 @@ def test_where_nothing_is_to_be_learnt_the_student_stays_as_it_is():
 
 def test_the_first_iteration_is_played_and_not_learnt_from():
     """All tasks are new then. Later ones are replayed, and the student learns."""
-    teacher = RobustPLR(walk_space())
-    after = [procurl.train(Walk(), teacher, SMALL, seeds=[0], steps=256 * n).params for n in (1, 3)]
-    first = procurl.train(Walk(), teacher, SMALL, seeds=[0], steps=256, callback=lambda progress: False)
-    assert first.trace["started"].sum() > 10
-    begun = nets_at_first(teacher)
-    assert all(np.array_equal(after[0][name][0], begun[name]) for name in begun)
-    assert not all(np.array_equal(after[1][name][0], begun[name]) for name in begun)
-
-
-def nets_at_first(teacher):
-    carry = jit(lambda key, env, teacher: loop.begin(key, env, teacher, SMALL))(jax.random.key(0), Walk(), teacher)
-    return named(carry.student.params)
+    engine = Engine(Walk(), RobustPLR(walk_space()), SMALL, [0])
+    weights, carry = [], engine.begin()
+    for t in range(3):
+        weights.append(named(engine.seeds.to_host(carry.student.params)))
+        carry, trace = engine.iterate(carry, t)
+        assert int(engine.seeds.to_host(trace).started[0]) > 10
+    new, played, replayed = weights
+    assert all(np.array_equal(new[name], played[name]) for name in new)
+    assert not all(np.array_equal(played[name], replayed[name]) for name in new)
 
 
 def test_learners_that_learn_from_all_they_play_refuse_it():
