@@ -109,7 +109,7 @@ def compare(setting: str, args: argparse.Namespace) -> None:
         folder = args.runs and args.runs / f"{args.name}-{setting}-{name.replace(':', '-')}"
         with ProgressLine(f"{setting} {name}") as progress:
             result = procurl.train(env, teacher, config, seeds=seeds, steps=steps, out=folder, callback=progress)
-        summary |= about(result)
+        summary = {**about(result), **summary} if "asked" in result.trace else {**summary, **about(result)}
         summary["teachers"][name] = row(result) | {"wall_seconds": round(time.perf_counter() - began, 1)}
         arrays |= {f"{name}/{k}": v for k, v in small_trace(result).items()}
         arrays["held_out"] = result.held_out["context"]
@@ -163,6 +163,8 @@ def along_seeds(rows: list[dict], sizes: list[int]) -> dict:
     """One strategy's row out of those of several blocks of seeds."""
     if len(rows) == 1:
         return rows[0]
+    if "steps" in rows[0]:
+        raise SystemExit(f"{rows[0]['teacher']['class']}: blocks of seeds that were evaluated at different steps")
 
     def pooled(means: list, errors: list) -> tuple[np.ndarray, np.ndarray]:
         n, mean, error = (np.array(x, float) for x in (sizes, means, errors))
@@ -236,6 +238,7 @@ def row(result: Result) -> dict:
         "early_area_per_seed": np.round(early.astype(float), 4).tolist(),  # the first 1M steps; MiniG's first 2M
         "steps_per_second": round(result.timing["steps_per_second"]),
         "compile_seconds": result.timing["compile_seconds"],
+        **({"steps": result.steps.tolist()} if "asked" in result.trace else {}),  # it played for its teacher, too
     }
 
 
@@ -319,7 +322,7 @@ def draw(names: list[str], settings: list[str], folder: Path, title: str, images
             variant = " ".join(filter(None, [variant, "on the pool" if on_pool else ""]))
             colour, label = figures.COLOURS[kind], f"{figures.NAMES.get(kind, kind)} {variant}"
             mean, error = np.array(r["mean"]), np.array(r["standard_error"])
-            steps = np.array(summary["steps"]) / 1e6
+            steps = np.array(r.get("steps", summary["steps"])) / 1e6
             axes.plot(steps, mean, color=colour, label=label, linewidth=1.8, linestyle="--" if variant else "-")
             axes.fill_between(steps, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
         student = f", {summary['student']} student" if len(names) > 1 else ""

@@ -41,8 +41,9 @@ def require_quantities(owner: str, space: TaskSpace) -> None:
         some = ", ".join(space.labels[:SHOWN]) + ", ..." * (len(space.labels) > SHOWN)
         raise ConfigError(
             f"{owner}: it compares tasks by distance, and this space's tasks are labels ({some}), which have none. "
-            f"Strategies that do without: iid, target, procurl-unif, plr, robust-plr, learning-progress, sfl; "
-            f"and procurl-target with a similarity: categorical_space(..., similarity=a matrix, or a function of two labels)"
+            f"Strategies that do without: iid, target, procurl-unif, plr, robust-plr, learning-progress, sfl; and "
+            f"procurl-target with a similarity: "
+            f"categorical_space(..., similarity=a matrix, or a function of two labels)"
         )
     context = space.pool.context
     if isinstance(context, jax.core.Tracer) or not isinstance(context, jax.Array | np.ndarray):
