@@ -22,20 +22,20 @@ procurl.use_cores(2, device="cpu")
 
 from measure import machine_line
 
-from procurl import suites
+from procurl import presets, suites
 from procurl.bench.stats import area_under_curve, mean_and_error, with_error
 from procurl.cli.common import seed_range, step_count
 
 PROBLEMS = {  # name -> (environment, context, target, its fields, steps)
     "gymnax": ("gymnax:CartPole-v1", "length=0.1:3", "length=3", {}, 50_000),
-    "brax": ("brax:inverted_pendulum", "gravity=0.5:4", "gravity=4", {"max_steps": 200}, 50_000),
+    "brax": ("brax:inverted_pendulum", "gravity=0.5:4", "gravity=4", {"max_steps": 200}, 100_000),
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", nargs="+", choices=list(PROBLEMS), default=list(PROBLEMS))
-    parser.add_argument("--teachers", nargs="+", default=["procurl-target", "procurl-path", "currot", "iid", "target"])
+    parser.add_argument("--teachers", nargs="+", default=list(presets.TEACHERS))
     parser.add_argument("--seeds", type=seed_range, default=range(16), help="how many, or FIRST-LAST")
     parser.add_argument("--steps", type=step_count, help="default: the problem's")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
