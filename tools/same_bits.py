@@ -55,11 +55,10 @@ def digests(jobs: int, only: str) -> dict[str, str]:
 
 def digest(setting: str, name: str) -> str:
     """Of each array of a run of three iterations with three seeds on two devices."""
-    import jax
-
     import procurl
 
     procurl.use_cores(2, device="cpu")
+    import jax
     import numpy as np
 
     ppo = procurl.PPO(n_steps=256, n_envs=8, batch_size=64, epochs=2, shared=(16,), separate=(16,))
