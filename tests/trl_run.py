@@ -1,8 +1,9 @@
 """GRPO on a tiny model in a process of its own: `test_trl.py` starts it, with torchrun where there are to be several.
 
-    python tests/trl_run.py FOLDER NAME STEPS [resume] [kill N] [stop-in-save N] [seed-by-rank] [workers N] ...
+    python tests/trl_run.py FOLDER NAME STEPS [resume] [kill N] [kill-in-save N] [seed-by-rank] [FIELD N ...]
 
-Each process writes what it did to FOLDER/NAME-RANK.json. With `kill N` it kills itself in the rewards of generation N.
+Each process writes what it did to FOLDER/NAME-RANK.json. With `kill N` it kills itself in the rewards of generation N,
+with `kill-in-save N` while it writes the Nth checkpoint. A FIELD is one of GRPOConfig.
 The model has random weights and the tokenizer is made here: nothing is downloaded.
 """
 
@@ -15,7 +16,7 @@ from pathlib import Path
 os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 CHARACTERS = "0123456789+="
-GROUP, PROMPTS = 4, 24
+GROUP = 4
 
 
 def tokenizer():
@@ -102,13 +103,13 @@ def main(folder, name, steps, options):
 
     rows = dataset()
     curriculum = Watched(rows["name"][:], group=GROUP, seed=rank if "seed-by-rank" in options else 3)
-    changed = {k: options[k] for k in ("steps_per_generation", "num_iterations", "dataloader_num_workers") if k in options}
+    changed = {name: value for name, value in options.items() if "_" in name}
     trainer = CurriculumGRPOTrainer(
         model(), rewards, arguments(folder, steps, **changed), train_dataset=rows, processing_class=tokenizer(),
         curriculum=curriculum, id_column="name",
     )  # fmt: skip
-    if "stop-in-save" in options:
-        stop_in_save(trainer, options["stop-in-save"])
+    if "kill-in-save" in options:
+        kill_in_save(trainer, options["kill-in-save"])
     trainer.train(resume_from_checkpoint="resume" in options)
     curriculum.save(Path(folder) / f"{name}-{rank}.npz")
     weights = {key: value.double().sum().item() for key, value in trainer.model.state_dict().items()}
@@ -116,8 +117,8 @@ def main(folder, name, steps, options):
     (Path(folder) / f"{name}-{rank}.json").write_text(json.dumps(report))
 
 
-def stop_in_save(trainer, number):
-    """Killed while checkpoint `number` is written, before the trainer's own state is."""
+def kill_in_save(trainer, number):
+    """The model is written by then, and the trainer's own state is not."""
     whole, count = trainer._save_rng_state, iter(range(1, 1000))
 
     def interrupted(*args):

@@ -1,4 +1,4 @@
-"""What the adapters for language-model trainers share: the rows of a dataset by prompts' ids, and rewards as pass rates."""
+"""What adapters for language-model trainers share: rows of a dataset by prompts' ids, and rewards as pass rates."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def rows_by_id(curriculum: PromptCurriculum, ids: Sequence[Any], source: str) ->
     """
     if len(ids) != curriculum.n:
         raise ConfigError(
-            f"the dataset has {len(ids):,} rows and the curriculum {curriculum.n:,} prompts; expected one prompt for each "
-            f"row. Make the curriculum after the dataset was filtered: PromptCurriculum(len(dataset))"
+            f"the dataset has {len(ids):,} rows and the curriculum {curriculum.n:,} prompts; expected one prompt for "
+            f"each row. Make the curriculum after the dataset was filtered: PromptCurriculum(len(dataset))"
         )
     try:
         curriculum.pass_rates(ids)  # names the first id that it does not know
@@ -56,7 +56,7 @@ def as_pass_rates(rewards: Any, group: int, source: str) -> Rates:
         worst = float(found[bad][0])
         raise ConfigError(
             f"{source} gave {'no number (None or NaN)' if np.isnan(worst) else f'{worst:g}'} to {bad.sum()} of "
-            f"{len(found)} completions; a curriculum needs a number from 0 (failed) to 1 (passed) for each. Nothing was "
-            f"recorded."
+            f"{len(found)} completions; a curriculum needs a number from 0 (failed) to 1 (passed) for each. "
+            f"Nothing was recorded."
         )
     return found.reshape(-1, group)

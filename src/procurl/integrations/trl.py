@@ -74,8 +74,9 @@ class CurriculumGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # TRL need 
         wanted = self.args.generation_batch_size // self.num_generations
         if wanted > curriculum.n:
             raise ConfigError(
-                f"a generation takes {wanted} different prompts (generation_batch_size={self.args.generation_batch_size} / "
-                f"num_generations={self.num_generations}), but the dataset has {curriculum.n}: make the batch smaller"
+                f"a generation takes {wanted} different prompts (generation_batch_size="
+                f"{self.args.generation_batch_size} / num_generations={self.num_generations}), but the dataset "
+                f"has {curriculum.n}: make the batch smaller"
             )
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -156,8 +157,8 @@ def pass_column(names: list[str], wanted: str | None) -> int:
         return 0
     if wanted is None:
         raise ConfigError(
-            f"there are {len(names)} reward functions: {', '.join(names)}. Say with pass_reward= which of them tells from "
-            f"0 to 1 whether a completion passed, e.g. pass_reward={names[0]!r}"
+            f"there are {len(names)} reward functions: {', '.join(names)}. Say with pass_reward= which of them tells "
+            f"from 0 to 1 whether a completion passed, e.g. pass_reward={names[0]!r}"
         )
     if names.count(wanted) > 1:
         raise ConfigError(f"pass_reward={wanted!r}: several reward functions have this name; give them different ones")
@@ -169,8 +170,8 @@ def pass_column(names: list[str], wanted: str | None) -> int:
 def dataset_rows(curriculum: PromptCurriculum, dataset: Any, id_column: str | None) -> dict[Any, int]:
     if not isinstance(dataset, datasets.Dataset):
         raise ConfigError(
-            f"train_dataset is a {type(dataset).__name__}: a curriculum goes back to prompts, which a stream cannot do. "
-            f"Give a datasets.Dataset"
+            f"train_dataset is a {type(dataset).__name__}: a curriculum goes back to prompts, which a stream cannot "
+            f"do. Give a datasets.Dataset"
         )
     if id_column is None:
         return rows_by_id(curriculum, range(len(dataset)), "the dataset's row numbers (no id_column was given)")
@@ -193,7 +194,9 @@ def require_alike(curriculum: PromptCurriculum) -> None:
     """All processes must begin with the same curriculum, settings and records."""
     digest = hashlib.sha256()
     for name, value in sorted(curriculum.state_dict().items()):
-        digest.update(f"{name} ".encode() + (value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()))
+        digest.update(
+            f"{name} ".encode() + (value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
+        )
     found = gather_object([digest.hexdigest()])
     different = [rank for rank, one in enumerate(found) if one != found[0]]
     if different:
