@@ -269,7 +269,7 @@ def test_one_of_several_rewards_tells_what_passed(tmp_path):
 def test_an_evaluation_is_not_recorded(tmp_path):
     evaluated = trainer(tmp_path, eval_dataset=trl_run.dataset().select(range(4)))
     before = evaluated.curriculum.save(tmp_path / "before.npz").read_bytes()
-    assert "eval_reward" in evaluated.evaluate()
+    assert "eval_loss" in evaluated.evaluate()
     assert evaluated.curriculum.save(tmp_path / "after.npz").read_bytes() == before
     evaluated.train()
     assert evaluated.curriculum.summary()["records"] == 1
