@@ -306,12 +306,14 @@ def test_a_checkpoint_of_another_trainer_or_curriculum(tmp_path):
 @needs_trl
 @pytest.mark.slow
 def test_the_program_of_the_page(tmp_path, monkeypatch):
-    """The block about TRL in docs/prompts.md, with a model, a tokenizer and a dataset that are there already."""
-    (code,) = (
-        b for b in re.findall(r"```python\n(.*?)```", (ROOT / "docs/prompts.md").read_text(), re.DOTALL) if "trl" in b
-    )
+    """docs/integrations/trl.md as printed, but for the model and the length."""
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/integrations/trl.md").read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
-    small = trl_run.arguments(tmp_path, 1)
-    names = {"model": trl_run.model(), "dataset": trl_run.dataset(), "tokenizer": trl_run.tokenizer(), "args": small}
-    exec(compile(code, "docs/prompts.md", "exec"), names)
-    assert names["curriculum"].summary()["records"] == 1
+    trl_run.dataset().to_json("questions.jsonl")
+    trl_run.model().save_pretrained("tiny")
+    trl_run.tokenizer().save_pretrained("tiny")
+    short = "max_steps=2, max_completion_length=3, use_cpu=True, bf16=False, report_to='none'"
+    code = code.replace("Qwen/Qwen3-0.6B", "tiny").replace("num_generations=8)", f"num_generations=8, {short})")
+    names = {"__name__": "__main__"}
+    exec(compile(code, "docs/integrations/trl.md", "exec"), names)
+    assert names["curriculum"].summary()["records"] == 2

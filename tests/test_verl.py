@@ -1,7 +1,7 @@
 """verl's curriculum sampler, against verl 0.7.1 itself: its base class, batches and data loader; a training needs GPUs.
 
-No environment of ours has verl (it asks for NumPy below 2), so these are skipped in all targets; docs/prompts.md tells
-how they were run.
+No environment of ours has verl (it asks for NumPy below 2), so these are skipped in all targets;
+docs/integrations/trl.md tells how they were run.
 """
 
 from importlib.util import find_spec
