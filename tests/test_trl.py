@@ -156,6 +156,17 @@ def test_groups_that_lie_across_processes(tmp_path):
 
 @needs_trl
 @pytest.mark.slow
+def test_all_processes_play_what_the_first_one_drew(tmp_path):
+    ranks = train(tmp_path, "unlike", "unlike", processes=2, steps=2)
+    dealt, other = (batches(rank)[0] for rank in ranks)
+    assert other == dealt[::-1]
+    played = [rank["events"][1] for rank in ranks]
+    assert played[0][1] + played[1][1] == np.repeat(dealt, trl_run.GROUP).tolist()
+    assert ranks[0]["events"][2] == ranks[1]["events"][2] and ranks[0]["events"][2][1] == dealt
+
+
+@needs_trl
+@pytest.mark.slow
 def test_processes_with_different_curricula_are_refused(tmp_path):
     status, said = launch(tmp_path, "different", "seed-by-rank", processes=2)
     assert status != 0 and "process 1 has another curriculum than process 0" in said

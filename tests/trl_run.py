@@ -1,6 +1,6 @@
 """GRPO on a tiny model in a process of its own: `test_trl.py` starts it, with torchrun where there are to be several.
 
-    python tests/trl_run.py FOLDER NAME STEPS [resume] [kill N] [kill-in-save N] [seed-by-rank] [FIELD N ...]
+    python tests/trl_run.py FOLDER NAME STEPS [resume] [kill N] [kill-in-save N] [seed-by-rank] [unlike] [FIELD N ...]
 
 Each process writes what it did to FOLDER/NAME-RANK.json. With `kill N` it kills itself in the rewards of generation N,
 with `kill-in-save N` while it writes the Nth checkpoint. A FIELD is one of GRPOConfig.
@@ -87,6 +87,8 @@ def main(folder, name, steps, options):
     class Watched(PromptCurriculum):
         def batch(self, n):
             found = super().batch(n)
+            if "unlike" in options and rank:  # a processor that rounds in its own way may draw differently
+                found.reverse()
             events.append(["batch", found])
             return found
 
