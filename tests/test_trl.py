@@ -317,8 +317,9 @@ def test_a_checkpoint_of_another_trainer_or_curriculum(tmp_path):
 @needs_trl
 @pytest.mark.slow
 def test_the_program_of_the_page(tmp_path, monkeypatch):
-    """docs/integrations/trl.md as printed, but for the model and the length."""
+    """docs/integrations/trl.md as printed, but for the model and the length; docs/prompts.md has the same lines."""
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/integrations/trl.md").read_text(), re.DOTALL)
+    assert f"```python\n{code}```" in (ROOT / "docs/prompts.md").read_text()
     monkeypatch.chdir(tmp_path)
     trl_run.dataset().to_json("questions.jsonl")
     trl_run.model().save_pretrained("tiny")
