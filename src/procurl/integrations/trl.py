@@ -148,7 +148,7 @@ def require_hooks() -> None:
 
 
 def other_version() -> str:
-    return "this version is not supported. procurl was tested with TRL 1.0 to 1.16"
+    return "this version is not supported. procurl was tested with TRL 1.0 and 1.16"
 
 
 def pass_column(names: list[str], wanted: str | None) -> int:
