@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE # the tests start some hundred processes, which would all compile the same sources
 
-.PHONY: demo test test-exact test-other test-slow test-browser test-kill test-kill-everywhere test-ray test-rllib test-suites versions notebooks stranger lint types bench soak docs dist pythons clean
+.PHONY: demo test test-exact test-other test-slow test-browser test-kill test-kill-everywhere test-ray test-rllib test-suites test-trl versions notebooks stranger lint types bench soak docs dist pythons clean
 
 demo: $(READY)  ## compare four teachers in the maze; ends in a table, pictures, a page and a plain word
 	$(BIN)/python examples/demo.py
@@ -29,6 +29,7 @@ test-other: $(READY)
 test-slow: $(READY)  ## the learning runs as well
 	$(BIN)/python -m pytest -n auto -m "not browser and not ray"
 	$(MAKE) --no-print-directory test-suites
+	$(MAKE) --no-print-directory test-trl
 
 test-browser: $(READY)  ## the report's page and the documentation in Chromium, which is fetched where none is found
 	$(BIN)/python tools/chromium.py
@@ -51,6 +52,9 @@ test-rllib: .venv-rllib/.ready  ## the recipe for RLlib, which wants another Gym
 
 test-suites: .venv-suites/.ready  ## gymnax and brax, in an environment of their own: they bring many packages
 	.venv-suites/bin/python -m pytest -q tests/test_suites.py
+
+test-trl: .venv-trl/.ready  ## curricula over prompts with TRL, in an environment of its own: it brings many packages
+	.venv-trl/bin/python -m pytest -q tests/test_trl.py
 
 notebooks: $(READY)  ## run the notebooks and store them with their outputs
 	$(BIN)/python tools/notebooks.py
@@ -107,5 +111,11 @@ $(VENV)/.ray: $(READY)
 	.venv-suites/bin/python -m pip install --quiet --constraint .venv-suites/constraints.txt --editable ".[gymnax,brax,report]" pytest
 	touch .venv-suites/.ready
 
+.venv-trl/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-trl
+	.venv-trl/bin/python -m pip install --quiet --constraint constraints.txt torch
+	.venv-trl/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[trl]" pytest
+	touch .venv-trl/.ready
+
 clean:
-	rm -rf $(VENV) .venv-rllib .venv-suites build dist demo-output soak-output
+	rm -rf $(VENV) .venv-rllib .venv-suites .venv-trl build dist demo-output soak-output

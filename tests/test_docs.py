@@ -41,6 +41,7 @@ ELSEWHERE = {
     "integrations/gymnasium.md": "test_gymnasium.py",
     "integrations/gymnax.md": "test_suites.py",
     "integrations/sb3.md": "test_sb3.py",
+    "integrations/trl.md": "test_trl.py",
     "settings/bipedal.md": "test_bipedal.py",
     "theory.md": "test_theory.py",
 }

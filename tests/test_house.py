@@ -37,7 +37,7 @@ ALLOWED: dict[tuple[str, str], str] = {}  # (who, whom): why this one may point 
 WITHOUT_JAX = (
     "procurl", "moved", "errors", "config", "installed", "suites", "presets", "check.numbers", "check.fields",
     "envs.catalogue", "envs.host_tasks", "envs.bipedal.stump_tracks", "runs.host.workers", "devices",
-    "integrations.gymnasium", "bench.grid.suites", "bench.grid.worker", "bench.stats", "cli",
+    "integrations.gymnasium", "integrations.trl", "bench.grid.suites", "bench.grid.worker", "bench.stats", "cli",
     "prompts",
 )  # fmt: skip
 
