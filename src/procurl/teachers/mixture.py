@@ -11,7 +11,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 
 from procurl.teachers.base import draw
@@ -79,7 +78,7 @@ def maximised(x: Array, belongs: Array) -> Mixture:
     mean = jnp.matmul(share.T, x, precision=EXACT)
     apart = x[:, None] - mean  # f32[n, k, D]
     covariance = jnp.einsum("nk,nki,nkj->kij", share, apart, apart, precision=EXACT)
-    factor = jnp.linalg.cholesky(covariance + RIDGE * jnp.eye(x.shape[1]))
+    factor = jax.vmap(_cholesky)(covariance + RIDGE * jnp.eye(x.shape[1]))
     return Mixture(n / len(x), mean, factor)
 
 
@@ -87,8 +86,32 @@ def log_joint(mixture: Mixture, x: Array) -> Array:
     """log(weight_k N(x_i | mean_k, covariance_k)), f32[n, k]; -inf for a Gaussian that is not there."""
 
     def one(weight: Array, mean: Array, factor: Array) -> Array:
-        apart = solve_triangular(factor, (x - mean).T, lower=True)  # f32[D, n]
+        apart = _solved(factor, (x - mean).T)
         log_scale = jnp.sum(jnp.log(jnp.diagonal(factor))) + 0.5 * len(mean) * jnp.log(2 * jnp.pi)
         return jnp.log(weight) - log_scale - 0.5 * jnp.sum(apart**2, axis=0)
 
     return jax.vmap(one, out_axes=1)(*mixture)
+
+
+# Small triangular systems, written out. The LAPACK routine behind `jax.scipy.linalg.solve_triangular` never returns
+# inside a loop that runs on two CPU devices at a time (jaxlib 0.10.2).
+
+
+def _cholesky(matrix: Array) -> Array:
+    """The lower triangular L with L L^T = matrix, f32[D, D]: column by column. NaN where there is none."""
+    size = len(matrix)
+    factor = jnp.zeros_like(matrix)
+    for j in range(size):
+        rest = matrix[:, j] - jnp.sum(factor[:, :j] * factor[j, :j], axis=1)
+        column = rest / jnp.sqrt(rest[j])
+        factor = factor.at[:, j].set(jnp.where(jnp.arange(size) >= j, column, 0.0))
+    return factor
+
+
+def _solved(factor: Array, right: Array) -> Array:
+    """y with factor y = right, f32[D, n], for a lower triangular factor: row by row."""
+    rows: list[Array] = []
+    for j in range(len(factor)):
+        known = sum((factor[j, i] * row for i, row in enumerate(rows)), jnp.zeros_like(right[j]))
+        rows.append((right[j] - known) / factor[j, j])
+    return jnp.stack(rows)
