@@ -71,7 +71,7 @@ def test_it_begins_in_the_middle_or_where_it_is_told():
     np.testing.assert_allclose(begun(adr(), KEY).side, [[0.05, 0.45], [0.15, 0.55]], atol=1e-6)
 
 
-@pytest.mark.parametrize("on_pool", [False, True])
+@pytest.mark.parametrize("on_pool", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_discrete_set_and_a_pool_grow_too(on_pool):
     coarse = procurl.task_space(
         [0, 0], [8, 8], target=[8, 8], values={"c0": range(9), "c1": range(9)}, value_range=(0, 1)

@@ -314,6 +314,7 @@ def test_a_seed_alone_equals_the_seed_in_company(whole):
     assert_same_up_to_rounding(only(together, 0), only(whole, 1))
 
 
+@pytest.mark.slow
 def test_it_gets_better():
     """Far enough not to hang on rounding. That a task is learnt to the end takes longer: see the end of this file."""
     eager = dataclasses.replace(SMALL, lr=2e-2, gamma=0.9, tau=0.05, entropy=0.05)
