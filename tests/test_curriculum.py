@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_teachers import SMALLER
-from worlds import SMALL, small_setting
+from worlds import SMALL, fast, small_setting, without
 
 import procurl
 from procurl import loop
@@ -28,7 +28,7 @@ def assert_trees_close(a, b):
 
 @pytest.mark.parametrize(
     "name",
-    [n if n == "procurl-target" else pytest.param(n, marks=pytest.mark.slow) for n in sorted(procurl.TEACHERS)],
+    fast("procurl-target", of=without("plays")),
 )
 def test_it_proposes_what_the_engine_proposes(name):
     """Algorithm 1 with its parts in plain sight; every episode is also recorded in a curriculum of the same seed."""

@@ -73,9 +73,16 @@ def walk_space(**changed):
     return procurl.task_space(**{**arguments, "pool_size": 20, "n_targets": 4, "n_held_out": 4, **changed})
 
 
-def fast(*names):
-    """All teachers, of which only these are in the fast tests: every one compiles anew."""
-    return [t if t in names else pytest.param(t, marks=pytest.mark.slow) for t in sorted(procurl.TEACHERS)]
+def fast(*names, of=None):
+    """All teachers (`of`: these), of which only some are in the fast tests: every one compiles anew."""
+    return [t if t in names else pytest.param(t, marks=pytest.mark.slow) for t in of or sorted(procurl.TEACHERS)]
+
+
+def without(*needs):
+    """Names of the teachers that do without these needs: "plays", episodes of their own; "withholds", a learner that
+    leaves out what it is told to.
+    """
+    return [name for name, cls in sorted(procurl.TEACHERS.items()) if not any(getattr(cls, n, False) for n in needs)]
 
 
 def assert_same(a, b):
