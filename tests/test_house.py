@@ -24,6 +24,7 @@ LAYERS = (
     ("envs", "teachers", "students"),
     ("loop",),
     ("runs.store",),
+    ("prompts",),
     ("check",),  # the contracts of environments and teachers
     ("runs",),
     ("integrations",),
@@ -37,6 +38,7 @@ WITHOUT_JAX = (
     "procurl", "moved", "errors", "config", "installed", "suites", "presets", "check.numbers", "check.fields",
     "envs.catalogue", "envs.host_tasks", "envs.bipedal.stump_tracks", "runs.host.workers", "devices",
     "integrations.gymnasium", "bench.grid.suites", "bench.grid.worker", "bench.stats", "cli",
+    "prompts",
 )  # fmt: skip
 
 
