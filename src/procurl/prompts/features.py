@@ -17,7 +17,7 @@ F32: TypeAlias = NDArray[np.float32]
 F64: TypeAlias = NDArray[np.float64]
 
 MOST_LINEAR = 64  # dimensions of the linear part; longer embeddings are projected
-FOURIER = 64  # random features
+FOURIER = 32  # random features
 LENGTH_SCALE = 0.7  # of their kernel, where two prompts are sqrt(2) apart on average
 SAMPLE = 4096  # prompts, evenly spaced, that mean and scale are taken from
 CONSTANT_VARIANCE, LINEAR_VARIANCE, FOURIER_VARIANCE = 4.0, 4.0, 2.0  # of the weights beforehand, in logits

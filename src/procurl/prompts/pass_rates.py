@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from procurl.prompts.features import F64, Features
-from procurl.prompts.regression import Regression
+from procurl.prompts.regression import Regressions
 
 HALF_LIVES = (8.0, 32.0, 128.0, 512.0)  # calls
 STRENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)  # samples that the shared mean is worth
@@ -51,7 +51,7 @@ class PassRates:
         self.seen_at: NDArray[np.int64] = np.full(n, -1, np.int64)  # when a prompt was last played; -1: never
         self.passes: F64 = np.zeros((len(half_lives), n))  # as they counted then
         self.fails: F64 = np.zeros((len(half_lives), n))
-        self.regressions = [Regression(features.prior_variance) for _ in half_lives]
+        self.regressions = Regressions(features.prior_variance, half_lives)
         self.scores: F64 = -0.1 * (  # log-likelihoods; a slight lead for what is believed first
             np.abs(np.log2(np.array(half_lives) / FIRST_HALF_LIFE))[:, None]
             + np.abs(np.log2(np.array(STRENGTHS) / FIRST_STRENGTH))
@@ -66,11 +66,11 @@ class PassRates:
     def posterior(self, rows: NDArray[np.int64] | None, features: F64) -> Posterior:
         """Of prompts with these features; rows None: of none of ours, so that only the shared model knows them."""
         half_life, strength = self.believed
-        a, b = self._prior(half_life, features, np.array([STRENGTHS[strength]]))
+        a, b = prior(*self.regressions.predict(features, half_life), np.array([STRENGTHS[strength]]))
         if rows is None:
-            return Posterior(a[:, 0], b[:, 0])
+            return Posterior(a[0, :, 0], b[0, :, 0])
         passes, fails = self._counts(half_life, rows)
-        return Posterior(a[:, 0] + passes, b[:, 0] + fails)
+        return Posterior(a[0, :, 0] + passes, b[0, :, 0] + fails)
 
     def observe(self, rows: NDArray[np.int64], features: F64, passes: F64, trials: F64) -> None:
         """Count groups: passes[k] of trials[k] samples of the prompt rows[k], which may occur several times."""
@@ -80,39 +80,38 @@ class PassRates:
         worth = (strength + 1) / (strength + trials)
         self.time += 1
         distinct = np.unique(rows)
-        for k, half_life in enumerate(self.half_lives):
+        for k in range(len(self.half_lives)):
             self.passes[k, distinct], self.fails[k, distinct] = self._counts(k, distinct)
             np.add.at(self.passes[k], rows, passes)
             np.add.at(self.fails[k], rows, trials - passes)
-            self.regressions[k].forget(0.5 ** (1 / half_life))
-            self.regressions[k].update(features, passes * worth, trials * worth)
         self.seen_at[distinct] = self.time
+        self.regressions.update(features, passes * worth, trials * worth)
 
     def _score(self, rows: NDArray[np.int64], features: F64, passes: F64, trials: F64) -> None:
         """How well each half-life and strength predicted these groups: log-likelihoods of Beta-binomials."""
         self.scores *= 0.5 ** (1 / SCORE_HALF_LIFE)
+        shared = prior(*self.regressions.predict(features), np.array(STRENGTHS))
         for k in range(len(self.half_lives)):
-            a, b = self._prior(k, features, np.array(STRENGTHS))
             own_passes, own_fails = self._counts(k, rows)
-            a, b = a + own_passes[:, None], b + own_fails[:, None]
+            a, b = shared[0][k] + own_passes[:, None], shared[1][k] + own_fails[:, None]
             after = log_beta(a + passes[:, None], b + (trials - passes)[:, None])
             self.scores[k] += np.sum(after - log_beta(a, b), axis=0)
-
-    def _prior(self, half_life: int, features: F64, strengths: F64) -> tuple[F64, F64]:
-        """Beta(a, b) before a prompt's own groups, f64[k, strengths] each."""
-        mean, variance = self.regressions[half_life].predict(features)
-        mean = np.clip(mean, 1e-4, 1 - 1e-4)[:, None]
-        spread = mean * (1 - mean)
-        # Prompts differ from those like them, and the regression is in doubt itself: both variances add up.
-        total = spread / (strengths + 1) + spread**2 * variance[:, None]
-        strength = np.maximum(spread / total - 1, np.minimum(strengths, LEAST_STRENGTH))
-        return strength * mean, strength * (1 - mean)
 
     def _counts(self, half_life: int, rows: NDArray[np.int64]) -> tuple[F64, F64]:
         """Passes and failures of prompts as they count now."""
         age = self.time - self.seen_at[rows]
         share = 0.5 ** (age / self.half_lives[half_life])
         return self.passes[half_life, rows] * share, self.fails[half_life, rows] * share
+
+
+def prior(mean: F64, variance: F64, strengths: F64) -> tuple[F64, F64]:
+    """Beta(a, b) before a prompt's own groups, f64[..., strengths] each, for the regression's mean and its doubt."""
+    mean = np.clip(mean, 1e-4, 1 - 1e-4)[..., None]
+    spread = mean * (1 - mean)
+    # Prompts differ from those like them, and the regression is in doubt itself: both variances add up.
+    total = spread / (strengths + 1) + spread**2 * variance[..., None]
+    strength = np.maximum(spread / total - 1, np.minimum(strengths, LEAST_STRENGTH))
+    return strength * mean, strength * (1 - mean)
 
 
 def log_beta(a: F64, b: F64) -> F64:

@@ -1,8 +1,9 @@
-"""What similar prompts have in common: a Bayesian logistic regression on their features that forgets.
+"""What similar prompts have in common: Bayesian logistic regressions on their features that forget.
 
 The weights are believed to be Gaussian, w ~ N(mean, precision^-1). A batch of groups moves the mean to the most
 probable weights (Newton's method) and adds to the precision (Laplace's approximation). Before each batch the precision
-shrinks towards what it was beforehand: the student changes, and old groups say less about it.
+shrinks towards what it was beforehand: the student changes, and old groups say less about it. H regressions, of one
+half-life each, are kept in one array.
 """
 
 from __future__ import annotations
@@ -11,48 +12,75 @@ import numpy as np
 
 from procurl.prompts.features import F64
 
-NEWTON_STEPS = 3
+NEWTON_STEPS = 2
 LONGEST_STEP = 3.0  # in logits: a full step of Newton's can overshoot when a batch surprises
 FURTHEST = 15.0  # logits; beyond, a pass rate is 0 or 1
 
 
-class Regression:
-    def __init__(self, prior_variance: F64) -> None:
-        self.prior_precision = 1 / prior_variance
-        self.mean: F64 = np.zeros(len(prior_variance))
-        self.precision: F64 = np.diag(self.prior_precision)
-        self._root: F64 | None = None
+class Regressions:
+    def __init__(self, prior_variance: F64, half_lives: tuple[float, ...]) -> None:
+        h = len(half_lives)
+        self.kept: F64 = 0.5 ** (1 / np.array(half_lives))  # share of the precision that is left after a batch
+        self.prior: F64 = np.broadcast_to(np.diag(1 / prior_variance), (h, *2 * prior_variance.shape))
+        self.mean: F64 = np.zeros((h, len(prior_variance)))
+        self.precision: F64 = self.prior.copy()
+        self._covariance: F64 | None = None
 
-    def predict(self, features: F64) -> tuple[F64, F64]:
-        """The mean pass rate f64[k] and the variance of its logit f64[k] for features f64[k, size]."""
-        if self._root is None:
-            self._root = np.linalg.inv(np.linalg.cholesky(self.precision)).T
-        variance = np.sum((features @ self._root) ** 2, axis=1)
+    def predict(self, features: F64, only: int | None = None) -> tuple[F64, F64]:
+        """Mean pass rates f64[H, n] and variances of their logits f64[H, n], of features f64[n, size].
+
+        `only`: by this regression alone, and H is 1.
+        """
+        if self._covariance is None:
+            self._covariance = inverse(self.precision)
+        these = slice(None) if only is None else slice(only, only + 1)
+        # One product for means and covariances: see `_information`.
+        stacked = np.concatenate([self._covariance[these], self.mean[these, None, :]], axis=1)  # f64[H, size + 1, size]
+        product = (features @ stacked.reshape(-1, features.shape[1]).T).reshape(len(features), *stacked.shape[:2])
+        variance = np.einsum("nhi,ni->hn", product[..., :-1], features)
         # The mean of a logistic function of a Gaussian, by MacKay's approximation.
-        return logistic(features @ self.mean / np.sqrt(1 + np.pi / 8 * variance)), variance
-
-    def put(self, mean: F64, precision: F64) -> None:
-        """Go on from a belief that was saved."""
-        self.mean, self.precision, self._root = mean.copy(), precision.copy(), None
-
-    def forget(self, share: float) -> None:
-        """Keep this share of what was learnt."""
-        self.precision = share * self.precision + (1 - share) * np.diag(self.prior_precision)
-        self._root = None
+        return logistic(product[..., -1].T / np.sqrt(1 + np.pi / 8 * variance)), variance
 
     def update(self, features: F64, passes: F64, trials: F64) -> None:
-        """Learn from groups with `passes` out of `trials`, which need not be whole numbers."""
+        """Forget a little and learn from groups of `passes` out of `trials`, which need not be whole numbers."""
+        kept = self.kept[:, None, None]
+        precision = kept * self.precision + (1 - kept) * self.prior
         before, mean = self.mean, self.mean.copy()
         for _ in range(NEWTON_STEPS):
-            rate = logistic(features @ mean)
-            slope = self.precision @ (mean - before) + features.T @ (trials * rate - passes)
-            curvature = self.precision + (features.T * (trials * rate * (1 - rate))) @ features
-            step = np.linalg.solve(curvature, slope)
-            mean -= step * min(1.0, LONGEST_STEP / max(float(np.abs(features @ step).max()), 1e-12))
-        rate = logistic(features @ mean)
-        self.mean = mean
-        self.precision = self.precision + (features.T * (trials * rate * (1 - rate))) @ features
-        self._root = None
+            rate = logistic(mean @ features.T)  # f64[H, n]
+            slope = np.einsum("hij,hj->hi", precision, mean - before) + (trials * rate - passes) @ features
+            step = np.einsum("hij,hj->hi", inverse(precision + _information(features, trials, rate)), slope)
+            longest = np.abs(step @ features.T).max(axis=1, keepdims=True)
+            mean -= step * np.minimum(1.0, LONGEST_STEP / np.maximum(longest, 1e-12))
+        self.put(mean, precision + _information(features, trials, logistic(mean @ features.T)))
+
+    def put(self, mean: F64, precision: F64) -> None:
+        """Go on from this belief."""
+        self.mean, self.precision, self._covariance = mean, precision, None
+
+
+def _information(features: F64, trials: F64, rate: F64) -> F64:
+    """What groups add to the precision, f64[H, size, size]. One product: many small ones wait for busy cores."""
+    weighted = features.T * (trials * rate * (1 - rate))[:, None, :]  # f64[H, size, n]
+    return (weighted.reshape(-1, len(features)) @ features).reshape(len(rate), *2 * features.shape[1:])
+
+
+def inverse(matrices: F64) -> F64:
+    """Of positive definite matrices f64[H, size, size], by Gauss and Jordan, all at once.
+
+    Not LAPACK's: its threads wait for one another many times in matrices as small as these, which takes a hundred
+    times longer on cores that a trainer keeps busy.
+    """
+    a = matrices.copy()
+    for k in range(a.shape[1]):
+        pivot = a[:, k, k].copy()
+        row, column = a[:, k, :] / pivot[:, None], a[:, :, k].copy()
+        column[:, k] = 0.0
+        a -= column[:, :, None] * row[:, None, :]
+        a[:, k, :] = row
+        a[:, :, k] = -column / pivot[:, None]
+        a[:, k, k] = 1 / pivot
+    return a
 
 
 def logistic(x: F64) -> F64:

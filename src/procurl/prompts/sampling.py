@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from procurl.prompts.features import F32, F64
 
-CHUNK = 1024  # prompts at a time in products with all targets: their similarities stay in the processor's cache
+CHUNK = 4096  # prompts at a time in products with all targets
 # Separate streams of random numbers, so that one does not depend on how much another was used.
 CANDIDATES, PROMPTS, TARGETS, DRAW = range(4)
 

@@ -43,8 +43,8 @@ def of(c: PromptCurriculum) -> dict[str, Any]:
         "passes": model.passes[:, played],
         "fails": model.fails[:, played],
         "scores": model.scores.copy(),
-        "means": np.stack([r.mean for r in model.regressions]),
-        "precisions": np.stack([r.precision for r in model.regressions]),
+        "means": model.regressions.mean.copy(),
+        "precisions": model.regressions.precision.copy(),
         "dealt": dealt,
         "dealt_in": c._dealt_in[dealt],
         "batch_history": np.array(c._history.batches).reshape(-1, 3),
@@ -95,8 +95,7 @@ def _put(c: PromptCurriculum, counts: dict[str, int], played: Any, dealt: Any, a
     model.seen_at[played], c._dealt_in[dealt] = arrays["seen_at"], arrays["dealt_in"]
     model.passes[:, played], model.fails[:, played] = arrays["passes"], arrays["fails"]
     model.scores = arrays["scores"]
-    for regression, mean, precision in zip(model.regressions, arrays["means"], arrays["precisions"], strict=True):
-        regression.put(mean, precision)
+    model.regressions.put(arrays["means"], arrays["precisions"])
     c._history.batches = [tuple(row) for row in arrays["batch_history"].tolist()]
     c._history.records = [tuple(row) for row in arrays["record_history"].tolist()]
 
@@ -127,11 +126,10 @@ def _require_sense(arrays: dict[str, np.ndarray], counts: dict[str, int]) -> Non
             raise ValueError(f"{name} beyond the present")
     if min(arrays[name].min(initial=0) for name in ("passes", "fails")) < 0:
         raise ValueError("negative counts")
-    for precision in arrays["precisions"]:
-        try:
-            np.linalg.cholesky(precision)
-        except np.linalg.LinAlgError:
-            raise ValueError("precisions that are none") from None
+    try:
+        np.linalg.cholesky(arrays["precisions"])
+    except np.linalg.LinAlgError:
+        raise ValueError("precisions that are not positive definite") from None
 
 
 def _settings(c: PromptCurriculum) -> dict[str, Any]:
