@@ -25,6 +25,7 @@ class Size:
     layers: int
     heads: int
     start_steps: int  # updates of the supervised start
+    start_batch: int  # problems per update
     start_rate: float  # its peak learning rate
     rate: float  # GRPO's learning rate
     batch: int  # prompts per update of GRPO
@@ -32,9 +33,9 @@ class Size:
 
 
 SIZES = {
-    "tiny": Size(32, 1, 2, 30, 3e-3, 3e-4, 8, 640),  # for tests: it learns nothing
-    "small": Size(96, 3, 4, 2000, 2e-3, 3e-4, 32, 50_000),
-    "10M": Size(384, 6, 6, 4000, 1e-3, 1e-4, 64, 400_000),
+    "tiny": Size(32, 1, 2, 30, 32, 3e-3, 3e-4, 8, 1280),  # for tests: it learns nothing
+    "small": Size(64, 3, 4, 800, 128, 4e-3, 3e-4, 64, 80_000),
+    "10M": Size(384, 6, 6, 1500, 256, 1e-3, 1e-4, 64, 400_000),
 }
 
 
