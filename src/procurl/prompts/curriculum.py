@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from procurl.check import numbers
-from procurl.errors import ConfigError, unknown_name
+from procurl.errors import ConfigError
 from procurl.prompts import given, sampling, state, summary
 from procurl.prompts.features import F32, F64, Features
 from procurl.prompts.given import Id
@@ -78,15 +78,15 @@ class PromptCurriculum:
         candidates: int = 4096,
         strict: bool = False,
     ) -> None:
-        self.strategy = _one_of("strategy", strategy, get_args(Strategy))
+        self.strategy = given.one_of("strategy", strategy, get_args(Strategy))
         self.group = numbers.whole("group", group, 1, 1_000_000)
         self.seed = numbers.whole("seed", seed, 0, 2**63 - 1)
         self.window = numbers.whole("window", window, 0)
         self.hold_out, self.center, self.strict = bool(hold_out), bool(center), bool(strict)
         self.b = numbers.real("b", b, 0, 100)
-        self.pairing = _one_of("pairing", pairing, ("max", "pair"))
+        self.pairing = given.one_of("pairing", pairing, ("max", "pair"))
         self.hope = numbers.real("hope", hope, 0, 1)
-        self.doubt = _one_of("doubt", doubt, ("sample", "mean"))
+        self.doubt = given.one_of("doubt", doubt, ("sample", "mean"))
         self.half_life = None if half_life is None else numbers.real("half_life", half_life, 0.1, 1e9)
         self.candidates = numbers.whole("candidates", candidates, 1)
         self._ids = given.Ids(prompts)
@@ -295,9 +295,3 @@ class PromptCurriculum:
             f"batch({n}): with window={self.window}, the prompts of the latest {self.window} batches are not dealt, "
             f"and too few of {free} are left: ask for fewer, or give a smaller window"
         )
-
-
-def _one_of(name: str, value: Any, known: Sequence[str]) -> Any:
-    if value not in known:
-        raise unknown_name(name, value, known)
-    return value

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from procurl.check import numbers
-from procurl.errors import ConfigError
+from procurl.errors import ConfigError, unknown_name
 from procurl.prompts.features import F32, F64, Embeddings
 
 MOST_PROMPTS = 2**31 - 1
@@ -58,6 +58,12 @@ class Ids:
 
     def as_json(self) -> int | list[Id]:
         return self.n if self._ids is None else self._ids
+
+
+def one_of(name: str, value: Any, known: Sequence[str]) -> Any:
+    if value not in known:
+        raise unknown_name(name, value, known)
+    return value
 
 
 def _id(value: Any, name: str = "prompts") -> Id:

@@ -4,9 +4,10 @@
 
 a_i and b_i are the passes and failures of the prompt itself; each counts half as much after a half-life. m_i is the
 mean that the shared regression gives to prompts like it, and kappa_i how much that is worth: the prior strength, less
-where the regression itself is in doubt. Half-life and strength need no tuning: several of them are kept side by side,
-each predicts every group before it is counted, and the pair that predicted best so far (with forgetting, too) is
-believed.
+where the regression itself is in doubt. A student that got better at prompts like it has got better at the prompt, too:
+its own results are moved, in logits, as m_i has moved since. Half-life and strength need no tuning: several of them are
+kept side by side, each predicts every group before it is counted, and the pair that predicted best so far (with
+forgetting, too) is believed.
 
 Time is counted in calls of `observe`: one step of the student's training each.
 """
@@ -19,13 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from procurl.prompts.features import F64, Features
-from procurl.prompts.regression import Regressions
+from procurl.prompts.regression import Regressions, logistic
 
 HALF_LIVES = (8.0, 32.0, 128.0, 512.0)  # calls
 STRENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)  # samples that the shared mean is worth
 FIRST_HALF_LIFE, FIRST_STRENGTH = 32.0, 4.0  # believed before anything was seen
 SCORE_HALF_LIFE = 256.0  # calls after which a prediction counts half in the choice of half-life and strength
 LEAST_STRENGTH = 0.5
+SURE = 1e-4  # pass rates closer to 0 or 1 are not told apart
 
 
 class Posterior(NamedTuple):
@@ -51,6 +53,7 @@ class PassRates:
         self.seen_at: NDArray[np.int64] = np.full(n, -1, np.int64)  # when a prompt was last played; -1: never
         self.passes: F64 = np.zeros((len(half_lives), n))  # as they counted then
         self.fails: F64 = np.zeros((len(half_lives), n))
+        self.levels: F64 = np.zeros((len(half_lives), n))  # logits of the shared mean after that
         self.regressions = Regressions(features.prior_variance, half_lives)
         self.scores: F64 = -0.1 * (  # log-likelihoods; a slight lead for what is believed first
             np.abs(np.log2(np.array(half_lives) / FIRST_HALF_LIFE))[:, None]
@@ -66,36 +69,58 @@ class PassRates:
     def posterior(self, rows: NDArray[np.int64] | None, features: F64) -> Posterior:
         """Of prompts with these features; rows None: of none of ours, so that only the shared model knows them."""
         half_life, strength = self.believed
-        a, b = prior(*self.regressions.predict(features, half_life), np.array([STRENGTHS[strength]]))
-        if rows is None:
-            return Posterior(a[0, :, 0], b[0, :, 0])
-        passes, fails = self._counts(half_life, rows)
-        return Posterior(a[0, :, 0] + passes, b[0, :, 0] + fails)
+        mean, variance = self.regressions.predict(features, half_life)
+        a, b = self._beta(half_life, rows, mean[0], variance[0], np.array([STRENGTHS[strength]]))
+        return Posterior(a[:, 0], b[:, 0])
 
     def observe(self, rows: NDArray[np.int64], features: F64, passes: F64, trials: F64) -> None:
         """Count groups: passes[k] of trials[k] samples of the prompt rows[k], which may occur several times."""
-        self._score(rows, features, passes, trials)
+        mean, variance = self.regressions.predict(features)
+        self._score(rows, mean, variance, passes, trials)
         strength = STRENGTHS[self.believed[1]]
         # Samples of one prompt are alike: they say less about prompts like it than as many samples of different ones.
         worth = (strength + 1) / (strength + trials)
         self.time += 1
-        distinct = np.unique(rows)
+        distinct, first = np.unique(rows, return_index=True)
         for k in range(len(self.half_lives)):
-            self.passes[k, distinct], self.fails[k, distinct] = self._counts(k, distinct)
+            a, b = prior(mean[k, first], variance[k, first], np.array([strength]))
+            moved = self._moved_counts(k, distinct, mean[k, first], a + b)
+            self.passes[k, distinct], self.fails[k, distinct] = moved[0][:, 0], moved[1][:, 0]
             np.add.at(self.passes[k], rows, passes)
             np.add.at(self.fails[k], rows, trials - passes)
         self.seen_at[distinct] = self.time
         self.regressions.update(features, passes * worth, trials * worth)
+        self.levels[:, distinct] = logit(self.regressions.predict(features[first])[0])
 
-    def _score(self, rows: NDArray[np.int64], features: F64, passes: F64, trials: F64) -> None:
+    def _score(self, rows: NDArray[np.int64], mean: F64, variance: F64, passes: F64, trials: F64) -> None:
         """How well each half-life and strength predicted these groups: log-likelihoods of Beta-binomials."""
         self.scores *= 0.5 ** (1 / SCORE_HALF_LIFE)
-        shared = prior(*self.regressions.predict(features), np.array(STRENGTHS))
         for k in range(len(self.half_lives)):
-            own_passes, own_fails = self._counts(k, rows)
-            a, b = shared[0][k] + own_passes[:, None], shared[1][k] + own_fails[:, None]
+            a, b = self._beta(k, rows, mean[k], variance[k], np.array(STRENGTHS))
             after = log_beta(a + passes[:, None], b + (trials - passes)[:, None])
             self.scores[k] += np.sum(after - log_beta(a, b), axis=0)
+
+    def _beta(
+        self, k: int, rows: NDArray[np.int64] | None, mean: F64, variance: F64, strengths: F64
+    ) -> tuple[F64, F64]:
+        """The posterior by half-life k and each strength, f64[n, strengths], where the regression says this."""
+        a, b = prior(mean, variance, strengths)
+        if rows is None:
+            return a, b
+        passes, fails = self._moved_counts(k, rows, mean, a + b)
+        return a + passes, b + fails
+
+    def _moved_counts(self, k: int, rows: NDArray[np.int64], mean: F64, strength: F64) -> tuple[F64, F64]:
+        """Passes and failures f64[n, strengths] as if the prompts had been played now, not when they were."""
+        passes, fails = (counts[:, None] for counts in self._counts(k, rows))
+        shared = logistic(self.levels[k, rows])[:, None]  # then
+        # A mean over prompts that differ moves less than each of them does, in logits (MacKay's approximation again).
+        spread = np.maximum(mean * (1 - mean), 0.05)[:, None] * (strength + 1)
+        shift = (logit(mean) - self.levels[k, rows])[:, None] * np.sqrt(1 + np.pi / 8 / spread)
+        total = strength + passes + fails
+        moved = total * moved_by(shift, (strength * shared + passes) / total) - strength * moved_by(shift, shared)
+        moved = np.clip(moved, 0, passes + fails)
+        return moved, passes + fails - moved
 
     def _counts(self, half_life: int, rows: NDArray[np.int64]) -> tuple[F64, F64]:
         """Passes and failures of prompts as they count now."""
@@ -106,12 +131,22 @@ class PassRates:
 
 def prior(mean: F64, variance: F64, strengths: F64) -> tuple[F64, F64]:
     """Beta(a, b) before a prompt's own groups, f64[..., strengths] each, for the regression's mean and its doubt."""
-    mean = np.clip(mean, 1e-4, 1 - 1e-4)[..., None]
+    mean = np.clip(mean, SURE, 1 - SURE)[..., None]
     spread = mean * (1 - mean)
     # Prompts differ from those like them, and the regression is in doubt itself: both variances add up.
     total = spread / (strengths + 1) + spread**2 * variance[..., None]
     strength = np.maximum(spread / total - 1, np.minimum(strengths, LEAST_STRENGTH))
     return strength * mean, strength * (1 - mean)
+
+
+def logit(p: F64) -> F64:
+    p = np.clip(p, SURE, 1 - SURE)
+    return np.log(p / (1 - p))
+
+
+def moved_by(shift: F64, p: F64) -> F64:
+    """A pass rate after a shift of its logit."""
+    return logistic(logit(p) + shift)
 
 
 def log_beta(a: F64, b: F64) -> F64:

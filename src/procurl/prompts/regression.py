@@ -13,6 +13,7 @@ import numpy as np
 from procurl.prompts.features import F64
 
 NEWTON_STEPS = 2
+LEVEL_HALF_LIFE = 8.0  # batches, of the constant: a student gets better at everything faster than at some of it
 LONGEST_STEP = 3.0  # in logits: a full step of Newton's can overshoot when a batch surprises
 FURTHEST = 15.0  # logits; beyond, a pass rate is 0 or 1
 
@@ -20,7 +21,10 @@ FURTHEST = 15.0  # logits; beyond, a pass rate is 0 or 1
 class Regressions:
     def __init__(self, prior_variance: F64, half_lives: tuple[float, ...]) -> None:
         h = len(half_lives)
-        self.kept: F64 = 0.5 ** (1 / np.array(half_lives))  # share of the precision that is left after a batch
+        # Share of the precision that is left after a batch, f64[H, size, size]: less of the constant's.
+        kept = np.repeat(0.5 ** (1 / np.array(half_lives))[:, None], len(prior_variance), axis=1)
+        kept[:, 0] = np.minimum(kept[:, 0], 0.5 ** (1 / LEVEL_HALF_LIFE))
+        self.kept: F64 = np.sqrt(kept[:, :, None] * kept[:, None, :])
         self.prior: F64 = np.broadcast_to(np.diag(1 / prior_variance), (h, *2 * prior_variance.shape))
         self.mean: F64 = np.zeros((h, len(prior_variance)))
         self.precision: F64 = self.prior.copy()
@@ -43,8 +47,7 @@ class Regressions:
 
     def update(self, features: F64, passes: F64, trials: F64) -> None:
         """Forget a little and learn from groups of `passes` out of `trials`, which need not be whole numbers."""
-        kept = self.kept[:, None, None]
-        precision = kept * self.precision + (1 - kept) * self.prior
+        precision = self.kept * self.precision + (1 - self.kept) * self.prior
         before, mean = self.mean, self.mean.copy()
         for _ in range(NEWTON_STEPS):
             rate = logistic(mean @ features.T)  # f64[H, n]

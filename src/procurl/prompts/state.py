@@ -42,6 +42,7 @@ def of(c: PromptCurriculum) -> dict[str, Any]:
         "seen_at": model.seen_at[played],
         "passes": model.passes[:, played],
         "fails": model.fails[:, played],
+        "levels": model.levels[:, played],
         "scores": model.scores.copy(),
         "means": model.regressions.mean.copy(),
         "precisions": model.regressions.precision.copy(),
@@ -73,6 +74,7 @@ def restore(c: PromptCurriculum, d: Any) -> None:
                 "seen_at": played.shape,
                 "passes": (len(c._pass_rates.half_lives), len(played)),
                 "fails": (len(c._pass_rates.half_lives), len(played)),
+                "levels": (len(c._pass_rates.half_lives), len(played)),
                 "scores": c._pass_rates.scores.shape,
                 "means": like["means"].shape,
                 "precisions": like["precisions"].shape,
@@ -91,9 +93,10 @@ def _put(c: PromptCurriculum, counts: dict[str, int], played: Any, dealt: Any, a
     model = c._pass_rates
     model.time, c._batches, c._idle.has_warned = counts["time"], counts["batches"], bool(counts["has_warned"])
     model.seen_at[:], c._dealt_in[:] = -1, -1
-    model.passes[:], model.fails[:] = 0, 0
+    model.passes[:], model.fails[:], model.levels[:] = 0, 0, 0
     model.seen_at[played], c._dealt_in[dealt] = arrays["seen_at"], arrays["dealt_in"]
     model.passes[:, played], model.fails[:, played] = arrays["passes"], arrays["fails"]
+    model.levels[:, played] = arrays["levels"]
     model.scores = arrays["scores"]
     model.regressions.put(arrays["means"], arrays["precisions"])
     c._history.batches = [tuple(row) for row in arrays["batch_history"].tolist()]
