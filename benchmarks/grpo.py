@@ -110,10 +110,10 @@ def pass_rate(model: Transformer, problems: Problems) -> np.ndarray:
 
 @torch.no_grad()
 def embeddings(model: Transformer, problems: Problems) -> np.ndarray:
-    """f32[n, width]: the hidden state at a prompt's last character, where the answer begins."""
+    """f32[n, width]: the last layer's hidden states, their mean over the prompt."""
     device = next(model.parameters()).device
     hidden, _ = model.hidden(torch.as_tensor(problems.prompt, device=device))
-    return hidden[:, -1].cpu().numpy()
+    return hidden.mean(dim=1).cpu().numpy()
 
 
 @torch.no_grad()
