@@ -7,15 +7,16 @@ A small transformer is supervised on easy arithmetic, once per seed; then every 
 for GRPO from that start. What counts is the pass rate on held-out problems of the target family, 3-digit times 1-digit
 products. Strategies:
 
-    uniform              prompts of the pool, uniform
-    target               the pool's prompts of the target family
-    learnability         of prompts tried out, those with the largest p (1 - p), as SFL does; trying out is paid for
-    unif, target-curric  ProCuRL-Unif and ProCuRL-Target of procurl.prompts, each with embeddings from the start's
-                         hidden states ("-hidden") and from problem features ("-features"). Both kinds of strategy get
-                         the same embeddings, hence the same pass-rate model.
+    uniform         prompts of the pool, uniform
+    target          the pool's prompts of the target family, uniform
+    learnability    of prompts tried out, those with the largest p (1 - p), as SFL does; trying out is paid for
+    procurl-unif    of procurl.prompts, with embeddings from the start's hidden states ("-hidden") or, apart from that,
+                    from problem features ("-features"), which only the pass-rate model needs
+    procurl-target  the same with the same embeddings, hence the same pass-rate model; targets: the pool's own
 
 Every finished run is added to OUT/prompts-grpo-SIZE.jsonl at once, and runs that are there are not repeated: what was
-cut goes on. Seeds below 1000 were for choosing the difficulty and GRPO's learning rate, with `uniform` and `unif`.
+cut goes on. Seeds below 1000 were for choosing the difficulty and GRPO's learning rate, with `uniform` and
+`procurl-unif-hidden`.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ class Learnability:
 
 
 STRATEGIES = (
-    "uniform", "target", "learnability", "unif-hidden", "unif-features", "target-curric-hidden",
-    "target-curric-features",
+    "uniform", "target", "learnability", "procurl-unif-hidden", "procurl-unif-features", "procurl-target-hidden",
+    "procurl-target-features",
 )  # fmt: skip
 
 
@@ -239,7 +240,7 @@ def curriculum_of(name: str, world: World, seed: int, try_out: Any) -> Curriculu
     vectors = grpo.embeddings(world.model, world.pool) if hidden else arithmetic.features(world.pool)
     return PromptCurriculum(
         len(world.pool), vectors, np.flatnonzero(world.is_target),
-        "procurl-target" if name.startswith("target-") else "procurl-unif", GROUP, seed, center=True,
+        "procurl-target" if name.startswith("procurl-target") else "procurl-unif", GROUP, seed, center=True,
     )  # fmt: skip
 
 

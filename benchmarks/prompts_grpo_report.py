@@ -23,21 +23,21 @@ NAMES = {
     "uniform": "uniform",
     "target": "target family only",
     "learnability": "p(1 - p), tried out",
-    "unif-hidden": "ProCuRL-Unif, hidden states",
-    "unif-features": "ProCuRL-Unif, features",
-    "target-curric-hidden": "ProCuRL-Target, hidden states",
-    "target-curric-features": "ProCuRL-Target, features",
+    "procurl-unif-hidden": "ProCuRL-Unif, hidden states",
+    "procurl-unif-features": "ProCuRL-Unif, features",
+    "procurl-target-hidden": "ProCuRL-Target, hidden states",
+    "procurl-target-features": "ProCuRL-Target, features",
 }
 CLASSES = {  # of the package's, whose colours and markers they have
-    "uniform": "IID", "target": "Target", "learnability": "SFL", "unif-hidden": "ProCuRLUnif",
-    "unif-features": "ProCuRLUnif", "target-curric-hidden": "ProCuRLTarget", "target-curric-features": "ProCuRLTarget",
+    "uniform": "IID", "target": "Target", "learnability": "SFL", "procurl-unif-hidden": "ProCuRLUnif",
+    "procurl-unif-features": "ProCuRLUnif", "procurl-target-hidden": "ProCuRLTarget", "procurl-target-features": "ProCuRLTarget",
 }  # fmt: skip
 LOOKS = {n: Look(COLOURS[c], MARKERS[c], "--" if n.endswith("features") else "-") for n, c in CLASSES.items()}
 DIFFERENCES = (  # the first two decide
-    ("target-curric-hidden", "unif-hidden"), ("target-curric-features", "unif-features"),
-    ("target-curric-hidden", "uniform"), ("target-curric-features", "uniform"), ("target-curric-hidden", "target"),
-    ("target-curric-features", "target"), ("unif-hidden", "uniform"), ("unif-features", "uniform"),
-    ("unif-hidden", "learnability"), ("unif-features", "learnability"), ("learnability", "uniform"),
+    ("procurl-target-hidden", "procurl-unif-hidden"), ("procurl-target-features", "procurl-unif-features"),
+    ("procurl-target-hidden", "uniform"), ("procurl-target-features", "uniform"), ("procurl-target-hidden", "target"),
+    ("procurl-target-features", "target"), ("procurl-unif-hidden", "uniform"), ("procurl-unif-features", "uniform"),
+    ("procurl-unif-hidden", "learnability"), ("procurl-unif-features", "learnability"), ("learnability", "uniform"),
 )  # fmt: skip
 KIND_COLOURS = dict(zip(KINDS, ("#D55E00", "#E69F00", "#999999", "#56B4E9"), strict=True))
 
@@ -90,7 +90,7 @@ def tables(runs: dict[str, list[Row]]) -> str:
         ["family", *(f.name for f in FAMILIES)], [["start", *(f"{x:.3f}" for x in start.mean(axis=0))]]
     )
     outcome = text_table(
-        ["strategy", "mean over training", "at the end", "groups that tell", "error of the model", "seconds"],
+        ["strategy", "mean over training", "at the end", "groups that tell", "error of the model"],
         [outcome_row(name, each) for name, each in runs.items()],
     )
     dealt = text_table(["strategy", *(f"{k}, first half -> second" for k in KINDS)], [*map(dealt_row, runs.items())])
@@ -113,7 +113,7 @@ def outcome_row(name: str, runs: Sequence[Row]) -> list[str]:
     means = [with_error(*mean_and_error(x)) for x in measures(runs).values()]
     telling = np.mean([sum(r["telling"]) / np.sum(r["dealt"]) for r in runs])
     error = f"{np.mean([r['model_error'][1:] for r in runs]):.3f}" if "model_error" in runs[0] else "-"
-    return [NAMES[name], *means, f"{telling:.2f}", error, f"{np.median([r['seconds'] for r in runs]):.0f}"]
+    return [NAMES[name], *means, f"{telling:.2f}", error]
 
 
 def difference(runs: dict[str, list[Row]], a: str, b: str, measure: str) -> tuple[float, np.ndarray, np.ndarray]:

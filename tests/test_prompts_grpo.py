@@ -65,7 +65,7 @@ def test_a_comparison_that_was_cut_goes_on(tmp_path):
     file = tmp_path / "prompts-grpo-tiny.jsonl"
     subprocess.run([*command, "--strategies", "uniform"], check=True, capture_output=True)
     first = file.read_text()
-    more = ["--strategies", "uniform", "learnability", "unif-features", "target-curric-features"]
+    more = ["--strategies", "uniform", "learnability", "procurl-unif-features", "procurl-target-features"]
     subprocess.run([*command, *more, "--picture", str(tmp_path / "picture.png")], check=True, capture_output=True)
     assert file.read_text().startswith(first)  # not repeated
     rows = [json.loads(line) for line in file.read_text().splitlines()]
@@ -73,7 +73,7 @@ def test_a_comparison_that_was_cut_goes_on(tmp_path):
     budget = rows[0]["size"]["samples"]
     assert all(r["samples"][0] == 0 and r["samples"][-1] >= budget for r in rows)
     by = {(r["strategy"], r["seed"]): r for r in rows}
-    assert by["uniform", 0]["pass_rates"][0] == by["unif-features", 0]["pass_rates"][0]  # one start for all
+    assert by["uniform", 0]["pass_rates"][0] == by["procurl-unif-features", 0]["pass_rates"][0]  # one start for all
     batches = {s: np.sum(by[s, 0]["dealt"]) for s in more[1:]}
     assert batches["learnability"] < batches["uniform"]  # what it tried out was paid for
     assert "ProCuRL-Target, features - ProCuRL-Unif, features" in (tmp_path / "prompts-grpo-tiny.md").read_text()
