@@ -13,6 +13,8 @@ products. Strategies:
     procurl-unif    of procurl.prompts, with embeddings from the start's hidden states ("-hidden") or, apart from that,
                     from problem features ("-features"), which only the pass-rate model needs
     procurl-target  the same with the same embeddings, hence the same pass-rate model; targets: the pool's own
+    mixed           a third of each batch from the target family, the rest uniform: no curriculum, but about as much of
+                    the target as ProCuRL-Target deals by features. Added when the outcome of the others was known.
 
 Every finished run is added to OUT/prompts-grpo-SIZE.jsonl at once, and runs that are there are not repeated: what was
 cut goes on. Seeds below 1000 were for choosing the difficulty and GRPO's learning rate, with `uniform` and
@@ -32,13 +34,14 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import arithmetic
 import grpo
 import numpy as np
 import torch
 from arithmetic import FAMILIES, TARGET, Problems
+from prompt_baselines import Curriculum, Fixed, Learnability
 
 from procurl.cli.common import seed_range
 from procurl.prompts import PromptCurriculum
@@ -56,11 +59,6 @@ START = {
 }  # fmt: skip
 
 
-class Curriculum(Protocol):
-    def batch(self, n: int) -> list[Any]: ...
-    def record(self, ids: Any, passes: Any) -> None: ...
-
-
 @dataclass(frozen=True)
 class World:
     """What all strategies of a seed share."""
@@ -74,49 +72,9 @@ class World:
         return self.pool.family == FAMILIES.index(TARGET)
 
 
-class Fixed:
-    """Uniform among some prompts: no curriculum."""
-
-    def __init__(self, rows: np.ndarray, seed: int) -> None:
-        self.rows, self.rng = rows, np.random.default_rng(seed)
-
-    def batch(self, n: int) -> list[int]:
-        return self.rng.choice(self.rows, n, replace=False).tolist()
-
-    def record(self, ids: Any, passes: Any) -> None:
-        pass
-
-
-class Learnability:
-    """SFL (Rutherford et al. 2024) on prompts: try some out now and then, and train on those solved now and then.
-
-    `try_out` gives the share of samples that passed, and its caller counts them as samples drawn.
-    """
-
-    EVERY, TRIED, SAMPLES, KEPT = 10, 200, 4, 128  # batches; prompts, samples of each, and the best of them
-
-    def __init__(self, n: int, try_out: Any, seed: int) -> None:
-        self.n, self.try_out, self.rng = n, try_out, np.random.default_rng(seed)
-        self.batches, self.kept = 0, np.arange(0)
-
-    def batch(self, n: int) -> list[int]:
-        if self.batches % self.EVERY == 0:
-            tried = self.rng.choice(self.n, min(self.TRIED, self.n), replace=False)
-            p = self.try_out(tried, self.SAMPLES)
-            best = np.argsort(-p * (1 - p), kind="stable")[: self.KEPT]
-            self.kept = tried[best[(p * (1 - p))[best] > 0]]
-        self.batches += 1
-        rows = self.rng.permutation(self.kept)[:n]
-        others = np.setdiff1d(np.arange(self.n), rows)  # in place of what is missing
-        return np.concatenate([rows, self.rng.choice(others, n - len(rows), replace=False)]).tolist()
-
-    def record(self, ids: Any, passes: Any) -> None:
-        pass
-
-
 STRATEGIES = (
     "uniform", "target", "learnability", "procurl-unif-hidden", "procurl-unif-features", "procurl-target-hidden",
-    "procurl-target-features",
+    "procurl-target-features", "mixed",
 )  # fmt: skip
 
 
@@ -234,6 +192,8 @@ def curriculum_of(name: str, world: World, seed: int, try_out: Any) -> Curriculu
         return Fixed(np.arange(len(world.pool)), seed)
     if name == "target":
         return Fixed(np.flatnonzero(world.is_target), seed)
+    if name == "mixed":
+        return Fixed(np.flatnonzero(~world.is_target), seed, np.flatnonzero(world.is_target), share=1 / 3)
     if name == "learnability":
         return Learnability(len(world.pool), try_out, seed)
     hidden = name.endswith("-hidden")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from arithmetic import FAMILIES, KINDS, TARGET
 
-from procurl.bench.report.style import COLOURS, MARKERS, Look
+from procurl.bench.report.style import COLOURS
 from procurl.bench.report.tables import text_table
 from procurl.bench.stats import area_under_curve, bootstrap_difference, bootstrap_interval, mean_and_error, with_error
 
@@ -22,21 +22,29 @@ Row = dict[str, Any]
 NAMES = {
     "uniform": "uniform",
     "target": "target family only",
+    "mixed": "a third target family",
     "learnability": "p(1 - p), tried out",
     "procurl-unif-hidden": "ProCuRL-Unif, hidden states",
     "procurl-unif-features": "ProCuRL-Unif, features",
     "procurl-target-hidden": "ProCuRL-Target, hidden states",
     "procurl-target-features": "ProCuRL-Target, features",
 }
-CLASSES = {  # of the package's, whose colours and markers they have
-    "uniform": "IID", "target": "Target", "learnability": "SFL", "procurl-unif-hidden": "ProCuRLUnif",
-    "procurl-unif-features": "ProCuRLUnif", "procurl-target-hidden": "ProCuRLTarget", "procurl-target-features": "ProCuRLTarget",
-}  # fmt: skip
-LOOKS = {n: Look(COLOURS[c], MARKERS[c], "--" if n.endswith("features") else "-") for n, c in CLASSES.items()}
+CLASSES = {  # of the package's, whose colours they have
+    "uniform": "IID",
+    "target": "Target",
+    "mixed": "Target",
+    "learnability": "SFL",
+    "procurl-unif-hidden": "ProCuRLUnif",
+    "procurl-unif-features": "ProCuRLUnif",
+    "procurl-target-hidden": "ProCuRLTarget",
+    "procurl-target-features": "ProCuRLTarget",
+}
+DASHED = ("procurl-unif-features", "procurl-target-features", "mixed")
 DIFFERENCES = (  # the first two decide
     ("procurl-target-hidden", "procurl-unif-hidden"), ("procurl-target-features", "procurl-unif-features"),
     ("procurl-target-hidden", "uniform"), ("procurl-target-features", "uniform"), ("procurl-target-hidden", "target"),
-    ("procurl-target-features", "target"), ("procurl-unif-hidden", "uniform"), ("procurl-unif-features", "uniform"),
+    ("procurl-target-features", "target"), ("procurl-target-hidden", "mixed"), ("procurl-target-features", "mixed"),
+    ("procurl-unif-hidden", "uniform"), ("procurl-unif-features", "uniform"),
     ("procurl-unif-hidden", "learnability"), ("procurl-unif-features", "learnability"), ("learnability", "uniform"),
 )  # fmt: skip
 KIND_COLOURS = dict(zip(KINDS, ("#D55E00", "#E69F00", "#999999", "#56B4E9"), strict=True))
@@ -143,57 +151,61 @@ def dealt_row(item: tuple[str, list[Row]]) -> list[str]:
 
 
 def draw(runs: dict[str, list[Row]], path: Path) -> None:
-    """Pass rates with intervals, differences that decide, and what was dealt."""
+    """Pass rates with intervals, differences, and what was dealt."""
     from procurl.bench.report.figures import canvas
 
-    plt = canvas.plt
-    figure = plt.figure(figsize=(10.0, 7.2), layout="constrained")
-    grid = figure.add_gridspec(2, 7, height_ratios=(2.2, 1.0))
-    draw_curves(figure.add_subplot(grid[0, :4]), runs, canvas)
-    draw_differences(figure.add_subplot(grid[0, 4:]), runs, canvas)
-    draw_dealt(figure, grid, runs)
+    figure = canvas.plt.figure(figsize=(10.0, 7.6), layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=(2.4, 1.0))
+    left, right = above.subplots(1, 2, width_ratios=(1.25, 1.0))
+    draw_curves(left, runs, canvas)
+    draw_differences(right, runs, canvas)
+    draw_dealt(below, runs)
     canvas.save(figure, path)
 
 
 def draw_curves(axes: Any, runs: dict[str, list[Row]], canvas: Any) -> None:
-    for name, each in runs.items():
+    """Bands would cover each other, as seeds differ in their starts: intervals stand at the end, side by side."""
+    for place, (name, each) in enumerate(runs.items()):
         samples, rates = curves(each)
-        canvas.draw(axes, samples / 1e3, rates.mean(axis=0), *bootstrap_interval(rates), LOOKS[name], NAMES[name])
+        x, mean, colour = samples / 1e3, rates.mean(axis=0), COLOURS[CLASSES[name]]
+        axes.plot(x, mean, color=colour, linestyle="--" if name in DASHED else "-", label=NAMES[name])
+        end = x[-1] * (1.03 + 0.025 * place)
+        axes.plot([end, end], bootstrap_interval(rates[:, -1]), color=colour, linewidth=1.6)
+        axes.plot(end, mean[-1], "o", color=colour, markerfacecolor="white" if name in DASHED else colour, markersize=5)
     canvas.finish(axes, "samples drawn (thousands)", f"pass rate on held-out targets ({TARGET.name})")
-    axes.set_title(f"Mean and 95 % interval over {len(next(iter(runs.values())))} seeds", fontsize=10)
-    axes.legend(frameon=False, fontsize=8)
+    seeds = len(next(iter(runs.values())))
+    axes.set_title(f"Mean over {seeds} seeds; at the end, its 95 % interval", fontsize=10)
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
 
 
 def draw_differences(axes: Any, runs: dict[str, list[Row]], canvas: Any) -> None:
     pairs = [p for p in DIFFERENCES if all(name in runs for name in p)]
     for place, (a, b) in enumerate(pairs):
-        for shift, measure, fill in ((-0.12, "over training", None), (0.12, "at the end", "white")):
+        for shift, measure in ((-0.14, "over training"), (0.14, "at the end")):
             mean, (low, high), _ = difference(runs, a, b, measure)
-            colour = LOOKS[a].colour
+            colour, inside = COLOURS[CLASSES[a]], "white" if measure == "at the end" else None
             axes.plot([low, high], [place + shift] * 2, color=colour, linewidth=1.6)
             label = measure if place == 0 else None
-            axes.plot(mean, place + shift, "o", color=colour, markerfacecolor=fill or colour, markersize=5, label=label)
+            axes.plot(mean, place + shift, "o", color=colour, markerfacecolor=inside, markersize=5, label=label)
     axes.axvline(0, color="black", linewidth=0.8)
     short = {n: t.replace("ProCuRL-", "").replace("hidden states", "hidden") for n, t in NAMES.items()}
     axes.set_yticks(range(len(pairs)), [f"{short[a]}\n- {short[b]}" for a, b in pairs], fontsize=7)
     axes.invert_yaxis()
+    axes.locator_params(axis="x", nbins=5)
     canvas.finish(axes, "difference of the pass rate", "")
     axes.set_title("Differences, seed by seed, 95 %", fontsize=10)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
 
 
-def draw_dealt(figure: Any, grid: Any, runs: dict[str, list[Row]]) -> None:
-    for place, (name, each) in enumerate(runs.items()):
-        axes = figure.add_subplot(grid[1, place])
+def draw_dealt(figure: Any, runs: dict[str, list[Row]]) -> None:
+    grid = figure.subplots(1, len(runs), sharey=True, squeeze=False)[0]
+    for axes, (name, each) in zip(grid, runs.items(), strict=True):
         samples = np.array(each[0]["samples"][1:]) / 1e3
         axes.stackplot(samples, shares(each).T, colors=list(KIND_COLOURS.values()), labels=list(KIND_COLOURS))
         axes.set(xlim=(samples[0], samples[-1]), ylim=(0, 1), xticks=[round(samples[-1])])
-        axes.set_title(NAMES[name].replace(", ", ",\n"), fontsize=8)
+        axes.set_title(NAMES[name].replace(", ", ",\n").replace("target family", "target\nfamily"), fontsize=8)
         axes.tick_params(labelsize=7)
-        if place:
-            axes.set_yticks([])
-        else:
-            axes.set_ylabel("share dealt", fontsize=8)
-            handles, labels = axes.get_legend_handles_labels()
+    grid[0].set_ylabel("share dealt", fontsize=8)
+    handles, labels = grid[0].get_legend_handles_labels()
     titles = [f"target ({TARGET.name})" if label == TARGET.name else label for label in labels]
     figure.legend(handles, titles, loc="outside lower center", ncols=len(titles), frameon=False, fontsize=8)
