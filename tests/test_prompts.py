@@ -393,6 +393,14 @@ def test_states_of_others_are_refused(tmp_path):
     assert equal(before, curriculum.state_dict())
 
 
+def test_a_file_of_this_version_is_read_for_ever():
+    """tests/golden/prompts-1.npz: ["a", "b", "c"], two batches of two, each recorded with 4 and 0 passes."""
+    curriculum = PromptCurriculum(["a", "b", "c"])
+    curriculum.load(ROOT / "tests/golden/prompts-1.npz")
+    assert curriculum.summary()["batches"] == curriculum.summary()["records"] == 2
+    assert len(curriculum.batch(3)) == 3
+
+
 # ---------------------------------------------------------------- is there a curriculum?
 
 

@@ -13,6 +13,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from procurl.prompts.products import product
+
 F32: TypeAlias = NDArray[np.float32]
 F64: TypeAlias = NDArray[np.float64]
 
@@ -76,7 +78,9 @@ class Features:
             return found
         x = (directions - self._mean) / self._scale
         if self._projection is not None:
-            x = x @ self._projection
+            x = product(x, self._projection)
         found[:, 1 : 1 + x.shape[1]] = x
-        found[:, 1 + x.shape[1] :] = np.cos(x @ self._frequencies + self._phases) * np.float32(np.sqrt(2 / FOURIER))
+        found[:, 1 + x.shape[1] :] = np.cos(product(x, self._frequencies) + self._phases) * np.float32(
+            np.sqrt(2 / FOURIER)
+        )
         return found

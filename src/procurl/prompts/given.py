@@ -27,7 +27,7 @@ class Ids:
         if isinstance(prompts, str | bytes | dict | set | bool) or prompts is None:
             raise ConfigError(f"prompts = {_short(prompts)}: expected how many, or a sequence of distinct ids")
         if isinstance(prompts, Iterable):
-            self._ids = [_id(i) for i in prompts]
+            self._ids = [_id(i) for i in (prompts.tolist() if isinstance(prompts, np.ndarray) else prompts)]
             self._rows = {i: row for row, i in enumerate(self._ids)}
             if len(self._rows) < len(self._ids):
                 twice = next(i for row, i in enumerate(self._ids) if self._rows[i] != row)
@@ -42,7 +42,7 @@ class Ids:
         """The rows of ids; an error that names the first unknown one."""
         if isinstance(ids, str | bytes | dict) or not isinstance(ids, Iterable):
             raise ConfigError(f"{name} = {_short(ids)}: expected a sequence of prompts' ids")
-        known = [_id(i, name) for i in ids]
+        known = [_id(i, name) for i in (ids.tolist() if hasattr(ids, "tolist") else ids)]  # tensors of any library
         if self._ids is None:
             unknown = [i for i in known if isinstance(i, str) or not 0 <= i < self.n]
         else:
@@ -208,8 +208,8 @@ def _array(name: str, given: Any, n: int, most_dimensions: int) -> F64:
         found = np.asarray(given)
         if found.dtype.kind not in "fiub":
             raise ValueError
-    except ValueError:
-        raise ConfigError(f"{name} = {_short(given)}: expected numbers, one row for each id") from None
+    except (ValueError, TypeError):  # the latter from tensors on a GPU
+        raise ConfigError(f"{name} = {_short(given)}: expected numbers in memory, one row for each id") from None
     if not 1 <= found.ndim <= most_dimensions or len(found) != n:
         raise ConfigError(f"{name} has the shape {list(found.shape)}, but there are {n} ids. Nothing was recorded.")
     found = found.astype(np.float64)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from procurl.prompts.features import F64
+from procurl.prompts.products import product
 
 NEWTON_STEPS = 2
 LEVEL_HALF_LIFE = 8.0  # batches, of the constant: a student gets better at everything faster than at some of it
@@ -38,12 +39,12 @@ class Regressions:
         if self._covariance is None:
             self._covariance = inverse(self.precision)
         these = slice(None) if only is None else slice(only, only + 1)
-        # One product for means and covariances: see `_information`.
         stacked = np.concatenate([self._covariance[these], self.mean[these, None, :]], axis=1)  # f64[H, size + 1, size]
-        product = (features @ stacked.reshape(-1, features.shape[1]).T).reshape(len(features), *stacked.shape[:2])
-        variance = np.einsum("nhi,ni->hn", product[..., :-1], features)
+        both = np.ascontiguousarray(stacked.reshape(-1, features.shape[1]).T)
+        found = product(features, both).reshape(len(features), *stacked.shape[:2])
+        variance = np.einsum("nhi,ni->hn", found[..., :-1], features)
         # The mean of a logistic function of a Gaussian, by MacKay's approximation.
-        return logistic(product[..., -1].T / np.sqrt(1 + np.pi / 8 * variance)), variance
+        return logistic(found[..., -1].T / np.sqrt(1 + np.pi / 8 * variance)), variance
 
     def update(self, features: F64, passes: F64, trials: F64) -> None:
         """Forget a little and learn from groups of `passes` out of `trials`, which need not be whole numbers."""
@@ -63,9 +64,9 @@ class Regressions:
 
 
 def _information(features: F64, trials: F64, rate: F64) -> F64:
-    """What groups add to the precision, f64[H, size, size]. One product: many small ones wait for busy cores."""
+    """What groups add to the precision, f64[H, size, size]."""
     weighted = features.T * (trials * rate * (1 - rate))[:, None, :]  # f64[H, size, n]
-    return (weighted.reshape(-1, len(features)) @ features).reshape(len(rate), *2 * features.shape[1:])
+    return product(weighted.reshape(-1, len(features)), features).reshape(len(rate), *2 * features.shape[1:])
 
 
 def inverse(matrices: F64) -> F64:

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from procurl.prompts.features import F32, F64
+from procurl.prompts.products import product
 
-CHUNK = 4096  # prompts at a time in products with all targets
+CHUNK, TARGETS_AT_ONCE = 4096, 200  # prompts and targets in one product
 # Separate streams of random numbers, so that one does not depend on how much another was used.
 CANDIDATES, PROMPTS, TARGETS, DRAW = range(4)
 
@@ -39,11 +40,13 @@ def pull(p: F64, hope: float) -> F64:
 def similarity(directions: F32, targets: F32, weights: F64 | None = None) -> F64:
     """max_t H(t) K(c, t) for prompts f32[k, d] and targets f32[m, d]: f64[k]; all H are 1 where none are given."""
     weighted = targets if weights is None else targets * weights[:, None].astype(np.float32)
-    found = np.empty(len(directions), np.float32)
-    for first in range(0, len(directions), CHUNK):
-        here = slice(first, first + CHUNK)
-        found[here] = (directions[here] @ weighted.T).max(axis=1)
-    return np.clip(found.astype(np.float64), 0.0, 1.0)
+    found = np.zeros(len(directions), np.float32)
+    for first in range(0, len(weighted), TARGETS_AT_ONCE):
+        some = np.ascontiguousarray(weighted[first : first + TARGETS_AT_ONCE].T)
+        for start in range(0, len(directions), CHUNK):
+            here = slice(start, start + CHUNK)
+            np.maximum(found[here], product(directions[here], some).max(axis=1), out=found[here])
+    return np.minimum(found.astype(np.float64), 1.0)
 
 
 def log_weights(score: F64, b: float) -> F64:

@@ -108,6 +108,8 @@ def reason(c: PromptCurriculum) -> str:
         return "hardly a sample passes. Put easier prompts into the pool, or give partial rewards."
     if observed >= 0.99:
         return "nearly every sample passes, and there is nothing left to teach. Put harder prompts into the pool."
+    if c.strategy == "procurl-target" and c._mean_similarity(_some(c)) < 0.01:
+        return "no prompt is similar to any target. Are both embeddings of one and the same encoder?"
     never = float(np.mean(c._pass_rates.seen_at < 0))
     if never > 0.5 and c._embeddings is None:
         return (
