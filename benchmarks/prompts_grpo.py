@@ -144,7 +144,7 @@ def problems(seed: int) -> tuple[Problems, Problems]:
     held_out, pool = [], []
     for f, family in enumerate(FAMILIES):
         held_out.append(arithmetic.draw_distinct(f, HELD_OUT if family == TARGET else HELD_OUT_OTHERS, rng))
-        few = family.first == 1  # 64 problems in all, which are in both
+        few = family.first == 1  # 36 or 64 problems in all, which may be in both
         pool.append(arithmetic.draw_distinct(f, PER_FAMILY, rng, None if few else held_out[-1].operands))
     return arithmetic.joined(pool), arithmetic.joined(held_out)
 

@@ -27,7 +27,7 @@ def test_problems_are_right_and_distinct(benchmarks):
     for number, family in enumerate(arithmetic.FAMILIES):
         taken = arithmetic.draw_distinct(number, 20, rng)
         found = arithmetic.draw_distinct(number, 30, rng, taken.operands)
-        assert len({tuple(o) for o in found.operands.tolist()}) == len(found) > 20
+        assert len({tuple(o) for o in found.operands.tolist()}) == len(found) >= 16  # 1-1 has 36 in all
         assert not arithmetic.among(found, taken).any()
         for prompt, answer in zip(found.prompt, found.answer, strict=True):
             a, b = text(prompt, arithmetic.ALPHABET)[:-1].split(family.operation)
@@ -37,11 +37,14 @@ def test_problems_are_right_and_distinct(benchmarks):
 
 
 @pytest.mark.slow
-def test_sampled_pass_rates_are_the_exact_ones_and_grpo_raises_them(benchmarks):
+def test_sampled_pass_rates_are_the_exact_ones_and_grpo_raises_them(benchmarks, request):
     torch = pytest.importorskip("torch")
     import arithmetic
     import grpo
 
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # such small products are slower with more
+    request.addfinalizer(lambda: torch.set_num_threads(threads))
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     model = grpo.Transformer(grpo.SIZES["tiny"])
