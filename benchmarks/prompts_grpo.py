@@ -17,8 +17,7 @@ products. Strategies:
                     the target as ProCuRL-Target deals by features. Added when the outcome of the others was known.
 
 Every finished run is added to OUT/prompts-grpo-SIZE.jsonl at once, and runs that are there are not repeated: what was
-cut goes on. Seeds below 1000 were for choosing the difficulty and GRPO's learning rate, with `uniform` and
-`procurl-unif-hidden`.
+cut goes on. Seeds below 1000 were for choosing the difficulty and GRPO's learning rate, without procurl-target.
 """
 
 from __future__ import annotations
