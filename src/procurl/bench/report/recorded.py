@@ -86,14 +86,15 @@ def _row(summary: dict[str, Any], name: str, entry: dict[str, Any], arrays: dict
     if area is None and "area_per_seed" in entry:
         per_seed = np.array(entry["area_per_seed"], float)
         area = [per_seed.mean(), per_seed.std(ddof=1) / np.sqrt(len(per_seed)) if len(per_seed) > 1 else None]
+    steps = entry.get("steps", summary["steps"])  # its own, where the student also played for the teacher alone
     row = RecordedRun(
         setting=summary["setting"],
         student=summary.get("student"),
         variant=variant,
         teacher=entry.get("teacher") or {"class": CLASSES.get(strategy, strategy)},
-        config={"steps": int(summary["steps"][-1])},
+        config={"steps": int(steps[-1])},
         space=summary.get("space"),
-        steps=np.array(summary["steps"], int),
+        steps=np.array(steps, int),
         mean=np.array(entry["mean"], float),
         error=np.array(entry["standard_error"], float),
         final=np.array(entry["final_per_seed"], float),

@@ -30,7 +30,9 @@ COLOURS = {
     "Target": "#999999",
 }
 OWN_COLOUR = "#117733"  # teachers from elsewhere
-MARKERS = dict(zip(COLOURS, "<o^vsDPphdHX1238"[:15], strict=True))  # matplotlib's names
+MARKERS: dict[str, Any] = dict(
+    zip(COLOURS, [*"<o^vsDPphdH8", (4, 1, 0), *"X*"], strict=True)
+)  # of matplotlib; all filled
 OWN_MARKER = ">"
 LINES = ("-", "--", ":", "-.")  # the first variant of a strategy, the second, ...
 # MiniG's families from the target to those that have least in common with it.
