@@ -28,7 +28,7 @@ from procurl.cli.common import seed_range, step_count
 
 PROBLEMS = {  # name -> (environment, context, target, its fields, steps)
     "gymnax": ("gymnax:CartPole-v1", "length=0.1:3", "length=3", {}, 50_000),
-    "brax": ("brax:inverted_pendulum", "gravity=0.5:4", "gravity=4", {"max_steps": 200}, 100_000),
+    "brax": ("brax:inverted_pendulum", "gravity=0.5:4", "gravity=4", {"max_steps": 200}, 50_000),
 }
 
 
@@ -50,8 +50,9 @@ def measure(problem: str, args: argparse.Namespace) -> None:
     env, space = suites.made(name, context, target, **fields)
     machine = machine_line(problem)
     print(f"{name} --context {context} --target {target}, {len(args.seeds)} seeds\n{machine}", flush=True)
-    rows = {}
-    for teacher in args.teachers:
+    path = args.out / f"suites-{problem}.json"
+    rows = recorded(path, args.seeds, args.steps or steps)
+    for teacher in (name for name in args.teachers if name not in rows):
         began = time.perf_counter()
         made = procurl.make_teacher(teacher, space)
         result = procurl.train(env, made, seeds=args.seeds, steps=args.steps or steps)
@@ -59,6 +60,7 @@ def measure(problem: str, args: argparse.Namespace) -> None:
         sound = result.ret[~result.failed]
         areas = area_under_curve(result.steps, sound)
         rows[teacher] = {
+            "machine": machine,
             "config": result.config,
             "steps": result.steps.tolist(),
             "return": result.ret.round(3).tolist(),  # [seed][evaluation]
@@ -67,8 +69,19 @@ def measure(problem: str, args: argparse.Namespace) -> None:
         }
         final, area = (with_error(*mean_and_error(x)) for x in (sound[:, -1], areas))
         print(f"  {teacher:16} final {final}, mean over training {area}, {seconds:.0f} s", flush=True)
-    written = {"problem": name, "context": context, "target": target, "machine": machine, "teachers": rows}
-    (args.out / f"suites-{problem}.json").write_text(json.dumps(written) + "\n")
+        written = {"problem": name, "context": context, "target": target, "teachers": rows}
+        path.write_text(json.dumps(written) + "\n")
+
+
+def recorded(path: Path, seeds: range, steps: int) -> dict:
+    """The strategies that the file holds already, if it is of the same seeds and length: a cut comparison goes on."""
+    if not path.exists():
+        return {}
+    rows = json.loads(path.read_text())["teachers"]
+    for name, row in rows.items():
+        if row["config"]["seeds"] != list(seeds) or row["steps"][-1] < steps:
+            raise SystemExit(f"{path} holds {name} with other seeds or fewer steps: give another --out")
+    return rows
 
 
 if __name__ == "__main__":
