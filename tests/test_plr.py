@@ -35,6 +35,17 @@ class PLRTwin:
         if task not in self.seen:
             self.seen.append(task)
 
+    def watch(self, played, before, score):
+        """Episodes in the order of the record, with their ages before this iteration -> the latest of each task."""
+        latest = {}
+        for e, b in zip(played, before, strict=True):
+            if e.age > b and b == 0:
+                self.start(e.task)
+            if e.age > b and (e.task not in latest or e.born >= latest[e.task].born):
+                latest[e.task] = e
+        self.score |= {task: score(e) for task, e in latest.items()}
+        return latest
+
     def probabilities(self):
         p = np.zeros(self.n)
         unseen = [i for i in range(self.n) if i not in self.seen]
@@ -165,14 +176,7 @@ def test_equals_the_sequential_version(score, rho):
         queue = np.asarray(propose(teacher, state, jax.random.key(t)))
         episodes, played, before = classroom.play(queue)
         state = observe(teacher, state, episodes)
-
-        latest = {}
-        for e, b in zip(played, before, strict=True):
-            if e.age > b and b == 0:
-                twin.start(e.task)
-            if e.age > b and (e.task not in latest or e.born >= latest[e.task].born):
-                latest[e.task] = e
-        twin.score |= {task: e.score(score) for task, e in latest.items()}
+        latest = twin.watch(played, before, lambda e: e.score(score))
 
         spanning += sum(e.born <= 10 * t for e in latest.values())
         twice += len(played) - len({e.task for e in played})

@@ -60,13 +60,7 @@ def test_equals_the_sequential_version():
         queue = np.asarray(propose(teacher, state, jax.random.key(t)))
         played, record, before = classroom.play(queue)
         state = observe(teacher, state, played)
-        latest = {}
-        for e, b in zip(record, before, strict=True):
-            if e.age > b and b == 0:
-                twin.start(e.task)
-            if e.age > b and (e.task not in latest or e.born >= latest[e.task].born):
-                latest[e.task] = e
-        twin.score |= {task: np.maximum(e.advantages[: e.age], 0).mean() for task, e in latest.items()}
+        twin.watch(record, before, lambda e: np.maximum(e.advantages[: e.age], 0).mean())
     assert kinds == {0, 1, 2}, "nothing seen, some, all"
 
 
