@@ -14,6 +14,7 @@ SMALL = {  # so small that compiling and starting take most of the time, and yet
     "currot": {"n_particles": 20, "n_candidates": 10, "update_after": 2},
     "gradient": {"n_particles": 20, "n_stages": 4, "max_steps_per_stage": 900},
     "procurl-target": {"beta": 20.0},
+    "sfl": {"every": 2, "n_tried": 4, "n_episodes": 2, "n_kept": 2},
 }
 REDRAWN = {"iid": 1, "procurl-unif": 500, "procurl-target": 500}  # steps; on `bipedal`, as in the paper
 

@@ -337,6 +337,7 @@ def test_draw_never_picks_a_row_of_weight_zero():
 
 # The same in less time.
 SMALLER = {
+    "sfl": {"every": 2, "n_tried": 4, "n_episodes": 2, "n_kept": 2},
     "currot": {"n_particles": 60, "n_candidates": 20, "update_after": 5},
     "gradient": {"n_particles": 60},
     "alp-gmm": {"fit_every": 8, "history": 20, "max_gaussians": 3, "em_rounds": 3},
