@@ -2,6 +2,8 @@
 
     python benchmarks/gpu.py panels --out runs/gpu         # 8 strategies x 25 seeds x 2M steps x 2 settings; the maze
     python benchmarks/gpu.py rates --seeds 1 25 64 256 1000
+    python benchmarks/gpu.py training --teachers iid currot --seeds 50 --steps 1M
+    python benchmarks/gpu.py sweep --seeds 64 --steps 1M    # eight points of ProCuRL-Path in one program
 
 `panels` runs the suites `point-mass` and `maze` of `procurl bench`: all seeds of a strategy are one program, and the
 programs share the GPU as processes side by side, since a program of few seeds leaves most of it idle. Where the driver
@@ -10,7 +12,8 @@ for the fastest kernels is left out: with sixteen programs at once on sixteen co
 saved less. `procurl report runs/gpu` reads what it leaves.
 
 `rates` trains alone, and compares with the arithmetic floor: the operations of the networks over the measured rate of a
-large float32 product.
+large float32 product. `training` and `sweep` take whole runs, evaluations included, one after the other; compiling is
+told apart.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ from pathlib import Path
 from measure import iteration_seconds, machine_line, operations_per_step, product_rate
 
 import procurl
+from procurl.cli.common import step_count
+from procurl.runs.store.result import Result
 
 SUITES = ("point-mass", "maze")
 NO_SEARCH = "--xla_gpu_autotune_level=0"
@@ -48,11 +53,15 @@ def main() -> None:
     rates_parser.add_argument("--setting", default="point-mass-1t")
     rates_parser.add_argument("--teacher", default="procurl-target")
     rates_parser.add_argument("--iterations", type=int, default=20)
+    training_parser = commands.add_parser("training")
+    training_parser.add_argument("--teachers", nargs="+", default=["iid", "currot"])
+    sweep_parser = commands.add_parser("sweep")
+    for runs_parser, seeds in ((training_parser, 50), (sweep_parser, 64)):
+        runs_parser.add_argument("--seeds", type=int, default=seeds)
+        runs_parser.add_argument("--setting", default="point-mass-1t")
+        runs_parser.add_argument("--steps", type=step_count, default=1_000_000)
     args = parser.parse_args()
-    if args.command == "rates":
-        rates(args)
-    else:
-        panels(args)
+    {"panels": panels, "rates": rates, "training": training, "sweep": sweep}[args.command](args)
 
 
 def panels(args: argparse.Namespace) -> None:
@@ -139,6 +148,46 @@ def rates(args: argparse.Namespace) -> None:
     print(f"\n{args.setting}, {args.teacher}; a large float32 product runs at {peak / 1e12:.1f} TFLOP/s:\n")
     print(text_table(["seeds", "iteration", "steps/s", "of the floor's rate", "first iteration"], rows))
     print(f"\n{machine_line()}")
+
+
+def training(args: argparse.Namespace) -> None:
+    procurl.use_cores(1, device="gpu")
+    from procurl.bench.report.tables import text_table
+
+    env, space = procurl.make(args.setting)
+    rows, seconds_of_first = [], None
+    for name in args.teachers:
+        teacher = procurl.make_teacher(name, space)
+        result = procurl.train(env, teacher, procurl.preset(args.setting), seeds=args.seeds, steps=args.steps)
+        seconds = running_seconds(result)
+        seconds_of_first = seconds_of_first or seconds
+        rate = f"{result.timing['steps_per_second']:,.0f}"
+        relative = f"{seconds / seconds_of_first:.2f}"
+        rows.append([name, rate, f"{seconds:.1f} s", relative, f"{result.timing['compile_seconds']:.0f} s"])
+        print(rows[-1], flush=True)
+    print(f"\n{args.setting}, {args.seeds} seeds, {result.steps[-1]:,} steps:\n")
+    print(text_table(["teacher", "steps/s", "running", f"of {args.teachers[0]}'s", "compiling"], rows))
+    print(f"\n{machine_line()}")
+
+
+def sweep(args: argparse.Namespace) -> None:
+    procurl.use_cores(1, device="gpu")
+    env, space = procurl.make(args.setting)
+    teacher = procurl.make_teacher("procurl-path", space)
+    over = {"teacher.b": [3.0, 5.0, 8.0, 12.0], "teacher.delta": [0.4, 0.5]}
+    found = procurl.sweep(env, teacher, procurl.preset(args.setting), over=over, seeds=args.seeds, steps=args.steps)
+    first = found.results[0]  # every point tells the time of the program that they share
+    seconds, compiling = running_seconds(first), first.timing["compile_seconds"]
+    points, steps = len(found.results), first.steps[-1]
+    print(
+        f"{args.setting}, {points} points x {args.seeds} seeds x {steps:,} steps: {seconds:.1f} s, "
+        f"{points * args.seeds * steps / seconds:,.0f} steps/s, after {compiling:.0f} s of compiling\n{machine_line()}"
+    )
+
+
+def running_seconds(result: Result) -> float:
+    """Evaluations included, compiling not."""
+    return result.timing["iterating_seconds"] + result.timing["evaluating_seconds"]
 
 
 if __name__ == "__main__":
