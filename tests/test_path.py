@@ -163,6 +163,20 @@ def test_returns_count_as_shares_of_their_range(value_range):
     assert not np.array_equal(a.end, a.start)  # there is a way at all
 
 
+def test_on_a_gpu_the_rates_are_the_same_and_stay_apart_from_what_follows(monkeypatch):
+    teacher, given = path(), random_episodes()
+    state = after(teacher, begun(teacher, KEY), KEY, given)
+    context = given.task.context
+
+    def rates():  # a new function, which is traced anew
+        return jax.jit(lambda: teacher._rate(state.memory, context))
+
+    expected = rates()()
+    assert "optimization_barrier" in rates().trace().lower(lowering_platforms=("cuda",)).as_text()
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, cpu, default: default(*args))
+    np.testing.assert_allclose(rates()(), expected, rtol=1e-5)
+
+
 def test_one_success_makes_success_what_counts():
     teacher = path(width=0.1)
     context = np.random.default_rng(1).uniform(0, 3, (N, 2))

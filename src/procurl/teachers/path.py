@@ -156,9 +156,12 @@ class ProCuRLPath(PoolTeacher):
             return jnp.exp(-squared_distances(place, known))
 
         def fused(place: Array) -> Array:
-            """On a GPU, where a product would first write all weights to memory."""
+            """On a GPU, where a product would first write all weights to memory. Without the barrier XLA makes one kernel
+            of these sums and the softmax that follows, and does not come to an end of compiling it with many seeds.
+            """
             weight = weights(place)
-            return jnp.stack([jnp.sum(weight * outcome, axis=1), jnp.sum(weight, axis=1)], axis=1)
+            sums = jnp.stack([jnp.sum(weight * outcome, axis=1), jnp.sum(weight, axis=1)], axis=1)
+            return jax.lax.optimization_barrier(sums)
 
         def in_blocks(place: Array) -> Array:
             """On a CPU, where products are faster than sums, as long as a block's weights stay in the cache."""
