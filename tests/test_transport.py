@@ -7,6 +7,7 @@ import pytest
 from jax.sharding import Mesh, PartitionSpec
 from scipy.optimize import linear_sum_assignment
 
+from procurl.teachers.matching import _begun, _extended
 from procurl.teachers.transport import assign, assign_on_device, prices, squared_distances
 
 costs, priced = jax.jit(squared_distances), jax.jit(prices)
@@ -123,6 +124,16 @@ def test_large_problems_are_optimal_in_few_phases():
     exact = np.where(np.isfinite(cost), cost, 1e6).astype(np.float64)
     assert len(set(columns.tolist())) == 200
     assert total(exact, columns) == pytest.approx(exact[linear_sum_assignment(exact)].sum(), rel=1e-6)
+
+
+def test_rows_that_are_alike_do_not_wait_for_each_other():
+    """As CURROT has them where there is a single target: they took a phase each, and a GPU a second for an update."""
+    n, m = 40, 60
+    places = clouds(1, n, m)[1]
+    cost = costs(np.zeros((n, 3), np.float32), places)
+    choosy = jnp.ones(n, bool)
+    plan = jax.jit(lambda: _extended(_begun(cost, priced(cost), choosy, jnp.isfinite(cost)), cost, choosy))()
+    assert_optimal(cost, plan.column)
 
 
 def test_prices_are_finite_and_ask_more_for_what_everybody_wants():

@@ -120,11 +120,12 @@ def _paths(plan: Plan, cost: Array, choosy: Array, free: Array, open_: Array) ->
     reduced = jnp.maximum(cost - plan.u[:, None] - plan.v, 0.0)
     reduced_crowd = jnp.maximum(plan.level - plan.v, 0.0)
 
-    def relax(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def relax(carry: tuple[Array, Array, Array], first: bool = False) -> tuple[Array, Array, Array]:
         length, last, _ = carry
         rows, crowd = _reached(plan, length, choosy, free)
         through = rows[:, None] + reduced
-        best, row = jnp.min(through, axis=0), jnp.argmin(through, axis=0).astype(jnp.int32)
+        best = jnp.min(through, axis=0)
+        row = _shared_out(through == best, free, open_) if first else jnp.argmin(through, axis=0).astype(jnp.int32)
         row = jnp.where(crowd + reduced_crowd < best, n, row)
         best = jnp.minimum(best, crowd + reduced_crowd)
         # Only shorter ways count, so that there is no circle; and none that is longer than all ways to open columns.
@@ -132,9 +133,19 @@ def _paths(plan: Plan, cost: Array, choosy: Array, free: Array, open_: Array) ->
         return jnp.where(shorter, best, length), jnp.where(shorter, row, last), jnp.any(shorter)
 
     start = jnp.full(m, FAR), jnp.full(m, n + 1, jnp.int32), jnp.bool_(True)
-    length, last, _ = jax.lax.while_loop(lambda carry: carry[2], relax, start)
+    length, last, _ = jax.lax.while_loop(lambda carry: carry[2], relax, relax(start, first=True))
     entry = jnp.argmin(jnp.where(plan.crowd & (last < n), length, FAR)).astype(jnp.int32)
     return Paths(length, last, entry)
+
+
+def _shared_out(chosen: Array, free: Array, open_: Array) -> Array:
+    """A chosen row for each column, bool[n, m] -> i32[m]. Of several, the k-th open column looks first at the k-th free
+    row: rows that are alike would otherwise all wait for the first of them, and take a phase each.
+    """
+    n = chosen.shape[0]
+    k_row, k_column = jnp.cumsum(free, dtype=jnp.int32), jnp.cumsum(open_, dtype=jnp.int32)
+    turn = (k_row[:, None] - k_column) % n
+    return jnp.argmin(jnp.where(chosen, turn, n), axis=0).astype(jnp.int32)
 
 
 def _before(plan: Plan, paths: Paths, row: Array) -> Array:

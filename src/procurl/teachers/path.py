@@ -156,8 +156,10 @@ class ProCuRLPath(PoolTeacher):
             return jnp.exp(-squared_distances(place, known))
 
         def fused(place: Array) -> Array:
-            """On a GPU, where a product would first write all weights to memory. Without the barrier XLA makes one kernel
-            of these sums and the softmax that follows, and does not come to an end of compiling it with many seeds.
+            """On a GPU, where a product would first write all weights to memory.
+
+            The barrier: XLA would make one kernel of these sums and the softmax that follows, and with many seeds it
+            does not come to an end of compiling that.
             """
             weight = weights(place)
             sums = jnp.stack([jnp.sum(weight * outcome, axis=1), jnp.sum(weight, axis=1)], axis=1)
