@@ -46,17 +46,15 @@ def test_sampled_pass_rates_are_the_exact_ones_and_grpo_raises_them(benchmarks, 
     torch.set_num_threads(1)  # such small products are slower with more
     request.addfinalizer(lambda: torch.set_num_threads(threads))
     torch.manual_seed(0)
-    generator = torch.Generator().manual_seed(0)
     model = grpo.Transformer(grpo.SIZES["tiny"])
     problems = arithmetic.draw(np.full(4, 4), np.random.default_rng(0))  # one digit minus another
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    learner = grpo.Learner(model, torch.optim.Adam(model.parameters(), lr=3e-3), group=32, seed=0)
     while grpo.pass_rate(model, problems).mean() < 0.3:
-        grpo.supervised_step(model, optimiser, problems)
+        learner.supervised_step(problems)
     before = grpo.pass_rate(model, problems)
-    _, rewards = grpo.rollouts(model, problems, 4000, generator)
-    np.testing.assert_allclose(rewards.mean(dim=1).numpy(), before, atol=0.04)  # five standard errors
+    np.testing.assert_allclose(learner.try_out(problems, 4000), before, atol=0.04)  # five standard errors
     for _ in range(20):
-        grpo.grpo_step(model, optimiser, problems, *grpo.rollouts(model, problems, 32, generator))
+        learner.grpo_step(problems, *learner.rollouts(problems))
     assert grpo.pass_rate(model, problems).mean() > before.mean() + 0.2
 
 
