@@ -26,9 +26,6 @@ from arithmetic import FAMILIES, TARGET
 from procurl.bench.report.tables import text_table
 
 SEEDS = (900, 901)
-START_STEPS = (400, 800)
-TARGET_WEIGHTS = (0.01, 0.03, 0.1, 0.3)
-RATES = (3e-5, 1e-4, 3e-4)
 WANTED = 0.05  # pass rate of the start on the target
 KNOWN, ENOUGH = "2x1", 0.7  # a start must pass so many of these
 STRATEGIES = ("uniform", "target")
@@ -39,6 +36,9 @@ def main() -> None:
     parser.add_argument("--size", choices=list(grpo.SIZES), default="10M")
     parser.add_argument("--device", default="cpu", help="torch's name of it")
     parser.add_argument("--jobs", type=int, default=1, help="processes, of one thread each")
+    parser.add_argument("--steps", type=int, nargs="+", default=[400, 800], help="updates of the start")
+    parser.add_argument("--weights", type=float, nargs="+", default=[0.01, 0.03, 0.1, 0.3], help="of the target in it")
+    parser.add_argument("--rates", type=float, nargs="+", default=[3e-5, 1e-4, 3e-4], help="learning rates of GRPO")
     parser.add_argument("--samples", type=int, default=102_400, help="of GRPO, for each learning rate")
     parser.add_argument("--starts", type=Path, default=Path("runs/prompts-grpo"), help="folder of supervised starts")
     args = parser.parse_args()
@@ -47,10 +47,10 @@ def main() -> None:
         print(pool.submit(check, grpo.SIZES[args.size], args.device).result(), flush=True)
         starts = [
             replace(grpo.SIZES[args.size], start_steps=steps, target_weight=weight, samples=args.samples)
-            for steps, weight in itertools.product(START_STEPS, TARGET_WEIGHTS)
+            for steps, weight in itertools.product(args.steps, args.weights)
         ]
         size = chosen_start(pool, starts, args)
-        rate = chosen_rate(pool, [replace(size, rate=rate) for rate in RATES], args)
+        rate = chosen_rate(pool, [replace(size, rate=rate) for rate in args.rates], args)
     print(f"\n--set start_steps={size.start_steps} target_weight={size.target_weight:g} rate={rate:g}")
 
 
