@@ -8,7 +8,10 @@ rectangle.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,12 +33,13 @@ class Size:
     rate: float  # GRPO's learning rate
     batch: int  # prompts per update of GRPO
     samples: int  # budget of GRPO, in answers sampled
+    target_weight: float = 0.1  # of the target family in the start's mixture, where all families have some 22
 
 
 SIZES = {
     "tiny": Size(32, 1, 2, 30, 32, 3e-3, 3e-4, 8, 1280),  # for tests: it learns nothing
     "small": Size(64, 3, 4, 800, 128, 4e-3, 3e-4, 64, 80_000),
-    "10M": Size(384, 6, 6, 1500, 256, 1e-3, 1e-4, 64, 400_000),
+    "10M": Size(384, 6, 6, 400, 256, 1e-3, 1e-4, 64, 200_000, 0.03),
 }
 
 
@@ -124,7 +128,9 @@ def sample(model: Transformer, prompt: torch.Tensor, group: int, generator: torc
     last = hidden[:, -1].repeat_interleave(group, dim=0)
     answer = []
     for step in range(ANSWER):
-        answer.append(torch.multinomial(model.head(last).softmax(dim=1), 1, generator=generator))
+        p = model.head(last).softmax(dim=1)
+        # What torch.multinomial draws, to the bit, without its look at p on the host.
+        answer.append((p / torch.empty_like(p).exponential_(generator=generator)).argmax(dim=1, keepdim=True))
         if step < ANSWER - 1:
             hidden, caches = model.hidden(answer[-1], caches)
             last = hidden[:, -1]
@@ -137,45 +143,110 @@ def right(answers: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
     return (~wrong.any(dim=2)).float()
 
 
-def rollouts(
-    model: Transformer, problems: Problems, group: int, generator: torch.Generator
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """A group of answers to each problem, and their rewards f32[n, group]."""
-    device = next(model.parameters()).device
-    prompt, truth = (torch.as_tensor(x, device=device) for x in (problems.prompt, problems.answer))
+@torch.no_grad()
+def played(
+    model: Transformer, generator: torch.Generator, group: int, prompt: torch.Tensor, truth: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """A group of answers to each prompt, and their rewards f32[n, group]."""
     answers = sample(model, prompt, group, generator)
     return answers, right(answers, truth)
 
 
-def grpo_step(
-    model: Transformer,
-    optimiser: torch.optim.Optimizer,
-    problems: Problems,
-    answers: torch.Tensor,
-    rewards: torch.Tensor,
-) -> None:
-    """One step up the policy gradient; a group whose rewards are all alike has no advantage, and is not computed."""
-    advantage = (rewards - rewards.mean(dim=1, keepdim=True)) / (rewards.std(dim=1, keepdim=True) + 1e-4)
-    tells = rewards.std(dim=1) > 0
-    if not tells.any():
-        return
-    kept, group = answers[tells].flatten(0, 1), answers.shape[1]
-    prompt = torch.as_tensor(problems.prompt, device=answers.device)[tells].repeat_interleave(group, dim=0)
-    log_prob = answer_log_probs(model, prompt, kept).sum(dim=1)
-    loss = -(advantage[tells].flatten() * log_prob).sum() / rewards.numel()  # of all answers, told or not
-    _step(model, optimiser, loss)
+def policy_gradient(
+    model: Transformer, prompt: torch.Tensor, answers: torch.Tensor, weight: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Downwards, of each answer's log probability times its weight f32[n, group]."""
+    prompt = prompt.repeat_interleave(answers.shape[1], dim=0)
+    log_prob = answer_log_probs(model, prompt, answers.flatten(0, 1)).sum(dim=1)
+    return torch.autograd.grad(-(weight.flatten() * log_prob).sum(), list(model.parameters()))
 
 
-def supervised_step(model: Transformer, optimiser: torch.optim.Optimizer, problems: Problems) -> float:
-    device = next(model.parameters()).device
-    prompt, answer = (torch.as_tensor(x, device=device) for x in (problems.prompt, problems.answer))
+def likelihood_gradient(model: Transformer, prompt: torch.Tensor, answer: torch.Tensor) -> tuple[torch.Tensor, ...]:
     loss = -answer_log_probs(model, prompt, answer).sum() / counts(answer).sum()
-    _step(model, optimiser, loss)
-    return loss.item()
+    return torch.autograd.grad(loss, list(model.parameters()))
 
 
-def _step(model: Transformer, optimiser: torch.optim.Optimizer, loss: torch.Tensor) -> None:
-    optimiser.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimiser.step()
+class Learner:
+    """A model that samples groups of answers and learns, with its optimiser and its random numbers on one device."""
+
+    def __init__(self, model: Transformer, optimiser: torch.optim.Optimizer, group: int, seed: int) -> None:
+        self.model, self.optimiser = model, optimiser
+        self.device = next(model.parameters()).device
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+        self.play = Replayed(partial(played, model, self.generator, group), self.generator)
+        self.policy_gradient = Replayed(partial(policy_gradient, model))
+        self.likelihood_gradient = Replayed(partial(likelihood_gradient, model))
+
+    def rollouts(self, problems: Problems) -> tuple[torch.Tensor, ...]:
+        """A group of answers to each problem, and their rewards f32[n, group]."""
+        return self.play(*self.tensors(problems.prompt, problems.answer))
+
+    def try_out(self, problems: Problems, samples: int) -> np.ndarray:
+        """f32[n]: the share of so many answers to each problem that are right."""
+        prompt, truth = self.tensors(problems.prompt, problems.answer)
+        _, rewards = played(self.model, self.generator, samples, prompt, truth)
+        return rewards.mean(dim=1).cpu().numpy()
+
+    def grpo_step(self, problems: Problems, answers: torch.Tensor, rewards: torch.Tensor) -> None:
+        """One step up the policy gradient; a group whose rewards are all alike has no advantage."""
+        spread = rewards.std(dim=1, keepdim=True)
+        weight = (rewards - rewards.mean(dim=1, keepdim=True)) / (spread + 1e-4) / rewards.numel()
+        tells = spread[:, 0] > 0
+        if not tells.any():
+            return
+        (prompt,) = self.tensors(problems.prompt)
+        if not answers.is_cuda:  # leaving them out saves work; a GPU has its record for batches of one shape
+            prompt, answers, weight = prompt[tells], answers[tells], weight[tells]
+        self._step(self.policy_gradient(prompt, answers, weight))
+
+    def supervised_step(self, problems: Problems) -> None:
+        self._step(self.likelihood_gradient(*self.tensors(problems.prompt, problems.answer)))
+
+    def tensors(self, *arrays: np.ndarray) -> list[torch.Tensor]:
+        return [torch.as_tensor(x, device=self.device) for x in arrays]
+
+    def _step(self, gradient: tuple[torch.Tensor, ...]) -> None:
+        for weights, slope in zip(self.model.parameters(), gradient, strict=True):
+            weights.grad = slope
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimiser.step()
+
+
+class Replayed:
+    """A function of tensors; on a GPU, its kernels are recorded once and launched together from then on (a CUDA graph).
+
+    An update is more than a thousand kernels, and launching them one by one takes longer than what they compute. Every
+    shape of inputs has a record of its own. The outcome is overwritten by the next call.
+    """
+
+    WARM_UP = 3
+
+    def __init__(self, function: Callable[..., tuple[torch.Tensor, ...]], draws: torch.Generator | None = None) -> None:
+        self.function, self.draws = function, draws  # the random numbers that the function uses
+        self.records: dict[tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, list[torch.Tensor], Any]] = {}
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        if not inputs[0].is_cuda:
+            return self.function(*inputs)
+        shapes = tuple(x.shape for x in inputs)
+        if shapes not in self.records:
+            self.records[shapes] = self._record([x.clone() for x in inputs])
+        graph, mine, outcome = self.records[shapes]
+        for x, given in zip(mine, inputs, strict=True):
+            x.copy_(given)
+        graph.replay()
+        return outcome
+
+    def _record(self, inputs: list[torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, list[torch.Tensor], Any]:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # libraries set themselves up, which must not be recorded
+            for _ in range(self.WARM_UP):
+                self.function(*inputs)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        if self.draws is not None:
+            graph.register_generator_state(self.draws)
+        with torch.cuda.graph(graph):
+            outcome = self.function(*inputs)
+        return graph, inputs, outcome

@@ -1,7 +1,7 @@
 """Does a curriculum over prompts help GRPO on a target, and does knowing the target help beyond learnability alone?
 
     python benchmarks/prompts_grpo.py --size small --seeds 1000-1007 --jobs 2        # on two cores
-    python benchmarks/prompts_grpo.py --size 10M --device cuda --seeds 1000-1007     # on a GPU
+    python benchmarks/prompts_grpo.py --size 10M --device cuda --jobs 14             # on a GPU, with 16 cores beside it
 
 A small transformer is supervised on easy arithmetic, once per seed; then every strategy has the same number of samples
 for GRPO from that start. What counts is the pass rate on held-out problems of the target family, 3-digit times 1-digit
@@ -17,7 +17,8 @@ products. Strategies:
                     the target as ProCuRL-Target deals by features. Added when the outcome of the others was known.
 
 Every finished run is added to OUT/prompts-grpo-SIZE.jsonl at once, and runs that are there are not repeated: what was
-cut goes on. Seeds below 1000 were for choosing the difficulty and GRPO's learning rate, without procurl-target.
+cut goes on. Seeds below 1000 are for choosing the difficulty and GRPO's learning rate, without procurl-target:
+prompts_grpo_calibrate.py does that, and what it chooses is given here as --set.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy is imported, here and in the
 
 import argparse
 import json
+import subprocess
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,7 @@ import numpy as np
 import torch
 from arithmetic import FAMILIES, TARGET, Problems
 from prompt_baselines import Curriculum, Fixed, Learnability
+from prompts import machine_line
 
 from procurl.cli.common import seed_range
 from procurl.prompts import PromptCurriculum
@@ -84,22 +87,30 @@ def main() -> None:
     parser.add_argument("--seeds", type=seed_range, default=range(1000, 1008), help="how many, or FIRST-LAST")
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
     parser.add_argument("--jobs", type=int, default=1, help="processes, of one thread each")
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="NAME=NUMBER", help="fields of grpo.Size, by other values"
+    )
     parser.add_argument("--starts", type=Path, default=Path("runs/prompts-grpo"), help="folder of supervised starts")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--commit", default="", help="of procurl, where git cannot tell")
     parser.add_argument("--picture", type=Path, help="draw the outcome into this file")
     args = parser.parse_args()
     for folder in (args.out, args.starts):
         folder.mkdir(parents=True, exist_ok=True)
-    file = args.out / f"prompts-grpo-{args.size}.jsonl"
-    machine = machine_of(args.device)
+    file, size = args.out / f"prompts-grpo-{args.size}.jsonl", changed(grpo.SIZES[args.size], args.set)
+    machine = machine_of(args.device, args.commit)
     print(machine, flush=True)
-    done = {(row["strategy"], row["seed"]) for row in read(file)}
+    rows = read(file)
+    require_same_size(rows, size, file)
+    done = {(row["strategy"], row["seed"]) for row in rows}
     wanted = [(name, seed) for seed in args.seeds for name in args.strategies if (name, seed) not in done]
-    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn"), initializer=one_thread) as workers:
-        starts = {workers.submit(start, args.size, args.device, seed, args.starts) for _, seed in wanted_seeds(wanted)}
-        for future in as_completed(starts):
-            print(future.result(), flush=True)
-        runs = [workers.submit(run, name, args.size, args.device, seed, args.starts) for name, seed in wanted]
+    with workers(args.jobs, args.device) as pool:
+        seeds = dict.fromkeys(seed for _, seed in wanted)
+        starts = {seed: pool.submit(start, size, args.device, seed, args.starts) for seed in seeds}
+        for seed, start_future in starts.items():
+            rates = " ".join(f"{family} {rate:.2f}" for family, rate in start_future.result().items())
+            print(f"start of {seed}: {rates}", flush=True)
+        runs = [pool.submit(run, name, size, args.device, seed, args.starts) for name, seed in wanted]
         for run_future in as_completed(runs):
             add(file, run_future.result() | {"machine": machine})
     import prompts_grpo_report
@@ -107,22 +118,38 @@ def main() -> None:
     prompts_grpo_report.write(read(file), args.out / f"prompts-grpo-{args.size}.md", args.picture)
 
 
-def wanted_seeds(wanted: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """The first of each seed."""
-    return list({seed: (name, seed) for name, seed in wanted}.values())
+def changed(size: grpo.Size, settings: list[str]) -> grpo.Size:
+    """A size with some fields set as NAME=NUMBER."""
+    given = dict(text.split("=") for text in settings)
+    return replace(size, **{name: type(getattr(size, name))(text) for name, text in given.items()})
 
 
-def one_thread() -> None:
+def require_same_size(rows: list[dict[str, Any]], size: grpo.Size, file: Path) -> None:
+    for row in rows:
+        if grpo.Size(**row["size"]) != size:
+            raise SystemExit(
+                f"{file} has runs of {row['size']}, but these would be of {asdict(size)}: give another --out"
+            )
+
+
+def workers(jobs: int, device: str) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(jobs, get_context("spawn"), initializer=prepare, initargs=(device,))
+
+
+def prepare(device: str) -> None:
+    """A process of its own for each run."""
     torch.set_num_threads(1)
+    if device.startswith("cuda"):
+        torch.set_float32_matmul_precision("high")  # products of 10-bit mantissas, sums of 32-bit numbers
 
 
-def machine_of(device: str) -> str:
-    import procurl
-
-    procurl.use_cores(1, device="cpu")  # JAX, which is asked for its version, leaves a GPU to torch
-    from measure import machine_line
-
-    return machine_line("torch") + (f"; {torch.cuda.get_device_name(device)}" if device.startswith("cuda") else "")
+def machine_of(device: str, commit: str) -> str:
+    """Hardware and versions; JAX has no part in this and need not be there."""
+    if not commit:
+        ask = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+        commit = subprocess.run(ask, capture_output=True, text=True).stdout.strip() or "a copy without history"
+    gpu = f"; {torch.cuda.get_device_name(device)}" if device.startswith("cuda") else ""
+    return f"{machine_line()}, torch {torch.__version__}, procurl at {commit}{gpu}"
 
 
 def read(file: Path) -> list[dict[str, Any]]:
@@ -148,35 +175,40 @@ def problems(seed: int) -> tuple[Problems, Problems]:
     return arithmetic.joined(pool), arithmetic.joined(held_out)
 
 
-def start(size_name: str, device: str, seed: int, folder: Path) -> str:
-    """The supervised start of a seed, from disk if it is there: it depends on nothing but size and seed."""
-    file = folder / f"{size_name}-{seed}.npz"
+def file_of(size: grpo.Size, seed: int, folder: Path) -> Path:
+    """Of the supervised start, which depends on nothing else."""
+    shape = f"{size.width}x{size.layers}-{size.start_steps}x{size.start_batch}"
+    return folder / f"{shape}-{size.start_rate:g}-{size.target_weight:g}-{seed}.npz"
+
+
+def start(size: grpo.Size, device: str, seed: int, folder: Path) -> dict[str, float]:
+    """The supervised start of a seed, from disk if it is there: its pass rates by family."""
+    file = file_of(size, seed, folder)
     if file.exists():
-        return f"start of {seed}: on disk"
-    began, size = time.perf_counter(), grpo.SIZES[size_name]
+        world = world_of(size, device, seed, folder)
+        return by_family(world.model, world.held_out)
     rng = np.random.default_rng([seed, 1])
     torch.manual_seed(seed)
     model = grpo.Transformer(size).to(device)
     _, held_out = problems(seed)
     reserved = held_out[held_out.family == FAMILIES.index(TARGET)]
-    share = np.array([START[f.name] for f in FAMILIES])
+    mixture = START | {TARGET.name: size.target_weight}
+    share = np.array([mixture[f.name] for f in FAMILIES])
     optimiser = torch.optim.AdamW(model.parameters(), lr=size.start_rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, size.start_rate, total_steps=size.start_steps)
+    learner = grpo.Learner(model, optimiser, GROUP, seed)
     for _ in range(size.start_steps):
         batch = arithmetic.draw(rng.choice(len(FAMILIES), size.start_batch, p=share / share.sum()), rng)
-        grpo.supervised_step(model, optimiser, batch[~arithmetic.among(batch, reserved)])
+        learner.supervised_step(batch[~arithmetic.among(batch, reserved)])
         schedule.step()
-    weights = {name: x.cpu().numpy() for name, x in model.state_dict().items()}
-    disk.replace(file, disk.to_npz(weights))
-    rates = " ".join(f"{name} {rate:.2f}" for name, rate in by_family(model, held_out).items())
-    n_parameters = sum(x.size for x in weights.values())
-    return f"start of {seed}: {n_parameters:,} parameters, {time.perf_counter() - began:.0f} s; {rates}"
+    disk.replace(file, disk.to_npz({name: x.cpu().numpy() for name, x in model.state_dict().items()}))
+    return by_family(model, held_out)
 
 
-def world_of(size_name: str, device: str, seed: int, folder: Path) -> World:
+def world_of(size: grpo.Size, device: str, seed: int, folder: Path) -> World:
     pool, held_out = problems(seed)
-    model = grpo.Transformer(grpo.SIZES[size_name])
-    weights = disk.from_npz((folder / f"{size_name}-{seed}.npz").read_bytes())
+    model = grpo.Transformer(size)
+    weights = disk.from_npz(file_of(size, seed, folder).read_bytes())
     model.load_state_dict({name: torch.from_numpy(x.copy()) for name, x in weights.items()})
     return World(pool, held_out, model.to(device))
 
@@ -203,18 +235,17 @@ def curriculum_of(name: str, world: World, seed: int, try_out: Any) -> Curriculu
     )  # fmt: skip
 
 
-def run(name: str, size_name: str, device: str, seed: int, folder: Path) -> dict[str, Any]:
+def run(name: str, size: grpo.Size, device: str, seed: int, folder: Path) -> dict[str, Any]:
     """GRPO with one strategy, from the seed's start until the samples are used up."""
-    began, size, world = time.perf_counter(), grpo.SIZES[size_name], world_of(size_name, device, seed, folder)
-    generator = torch.Generator(device).manual_seed(seed)
+    began, world = time.perf_counter(), world_of(size, device, seed, folder)
     optimiser = torch.optim.Adam(world.model.parameters(), lr=size.rate, betas=(0.9, 0.95))
+    learner = grpo.Learner(world.model, optimiser, GROUP, seed)
     drawn = 0
 
     def try_out(rows: np.ndarray, samples: int) -> np.ndarray:
         nonlocal drawn
         drawn += len(rows) * samples
-        _, rewards = grpo.rollouts(world.model, world.pool[rows], samples, generator)
-        return rewards.mean(dim=1).cpu().numpy()
+        return learner.try_out(world.pool[rows], samples)
 
     curriculum = curriculum_of(name, world, seed, try_out)
     kind = np.array([arithmetic.KINDS.index(arithmetic.kind(f)) for f in FAMILIES])[world.pool.family]
@@ -228,12 +259,13 @@ def run(name: str, size_name: str, device: str, seed: int, folder: Path) -> dict
             break
         rows = np.array(curriculum.batch(size.batch))
         batch = world.pool[rows]
-        answers, rewards = grpo.rollouts(world.model, batch, GROUP, generator)
-        drawn += rewards.numel()
-        grpo.grpo_step(world.model, optimiser, batch, answers, rewards)
-        curriculum.record(rows, rewards.sum(dim=1).cpu().numpy())
+        answers, rewards = learner.rollouts(batch)
+        passes = rewards.sum(dim=1).cpu().numpy()
+        learner.grpo_step(batch, answers, rewards)  # a GPU goes on computing while the curriculum learns
+        curriculum.record(rows, passes)
+        drawn += len(rows) * GROUP
         dealt += np.bincount(kind[rows], minlength=len(dealt))
-        telling += int((rewards.std(dim=1) > 0).sum())
+        telling += int(((passes > 0) & (passes < GROUP)).sum())
     columns = {key: [row[key] for row in found] for key in found[0]}
     seconds = round(time.perf_counter() - began, 1)
     return {"strategy": name, "seed": seed, "size": asdict(size), "group": GROUP, "seconds": seconds, **columns}

@@ -285,6 +285,20 @@ def test_no_prompt_comes_again_within_the_window():
 
 X = some_embeddings(4, 3)
 NAN = X * np.array([[1], [np.nan], [1], [1]], np.float32)
+
+
+class Elsewhere:
+    """As a tensor on a GPU or in bfloat16: NumPy cannot read it, and says so by one error or another."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __array__(self, *_, **__):
+        raise self.error
+
+    detach = tolist = None
+
+
 BAD_CURRICULA = {
     "no prompts": ({"prompts": 0}, "at least 1"),
     "an empty list": ({"prompts": []}, "at least one prompt"),
@@ -303,6 +317,11 @@ BAD_CURRICULA = {
     "a target twice": ({"embeddings": X, "targets": [1, 1]}, "twice"),
     "targets of another length": ({"embeddings": X, "targets": np.ones((2, 5))}, "5 dimensions, but embeddings has 3"),
     "targets with NaN": ({"embeddings": X, "targets": np.full((2, 3), np.nan)}, "row 0 holds NaN"),
+    "a set, whose order is no order": ({"prompts": {"a", "b"}}, "sequence of distinct ids"),
+    "a set of targets": ({"embeddings": X, "targets": {1, 2}}, "expected ids of prompts"),
+    "a tensor in bfloat16": ({"embeddings": Elsewhere(TypeError("BFloat16"))}, r"BFloat16.*x\.detach\(\)"),
+    "a tensor with a gradient": ({"embeddings": Elsewhere(RuntimeError("grad"))}, r"x\.detach\(\)"),
+    "numbers beyond 32 bits": ({"embeddings": X.astype(float) * 1e300}, "beyond 1e15"),
     "a misspelt strategy": ({"strategy": "procurl-targt"}, "Did you mean procurl-target"),
     "a group of none": ({"group": 0}, "at least 1"),
     "a negative window": ({"window": -1}, "at least 0"),
@@ -333,6 +352,9 @@ BAD_RECORDS = {
     "a reward above 1": ({"ids": ["a", "b"], "rewards": [1.0, 1.5]}, "from 0 to 1"),
     "a reward of NaN": ({"ids": ["a", "b"], "rewards": [1.0, np.nan]}, "NaN"),
     "groups that disagree": ({"ids": ["a"], "rewards": [[1.0, 0.0]], "group": 4}, "2 columns"),
+    "a group that disagrees": ({"ids": ["a", "b"], "rewards": [[1, 0]] * 2, "group": np.array([2, 3])}, "2 columns"),
+    "a set of ids": ({"ids": {"a", "b"}, "passes": [1, 2]}, "sequence of prompts' ids"),
+    "a tensor elsewhere": ({"ids": ["a"], "passes": Elsewhere(RuntimeError("grad"))}, r"x\.detach\(\)"),
 }  # fmt: skip
 
 
@@ -373,7 +395,8 @@ def test_states_of_others_are_refused(tmp_path):
             curriculum.load_state_dict(other.state_dict())
     spoilt = {
         "passes": before["passes"][:, 1:], "means": before["means"] * np.nan, "played": before["played"][::-1],
-        "time": -1, "seen_at": before["seen_at"] + 99, "precisions": -before["precisions"],
+        "time": -1, "batches": 2**70, "version": None, "seen_at": before["seen_at"] + 99,
+        "precisions": -before["precisions"],
     }  # fmt: skip
     for name, value in spoilt.items():
         with pytest.raises(CheckpointError, match="damaged"):

@@ -46,17 +46,15 @@ def test_sampled_pass_rates_are_the_exact_ones_and_grpo_raises_them(benchmarks, 
     torch.set_num_threads(1)  # such small products are slower with more
     request.addfinalizer(lambda: torch.set_num_threads(threads))
     torch.manual_seed(0)
-    generator = torch.Generator().manual_seed(0)
     model = grpo.Transformer(grpo.SIZES["tiny"])
     problems = arithmetic.draw(np.full(4, 4), np.random.default_rng(0))  # one digit minus another
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    learner = grpo.Learner(model, torch.optim.Adam(model.parameters(), lr=3e-3), group=32, seed=0)
     while grpo.pass_rate(model, problems).mean() < 0.3:
-        grpo.supervised_step(model, optimiser, problems)
+        learner.supervised_step(problems)
     before = grpo.pass_rate(model, problems)
-    _, rewards = grpo.rollouts(model, problems, 4000, generator)
-    np.testing.assert_allclose(rewards.mean(dim=1).numpy(), before, atol=0.04)  # five standard errors
+    np.testing.assert_allclose(learner.try_out(problems, 4000), before, atol=0.04)  # five standard errors
     for _ in range(20):
-        grpo.grpo_step(model, optimiser, problems, *grpo.rollouts(model, problems, 32, generator))
+        learner.grpo_step(problems, *learner.rollouts(problems))
     assert grpo.pass_rate(model, problems).mean() > before.mean() + 0.2
 
 
@@ -81,3 +79,22 @@ def test_a_comparison_that_was_cut_goes_on(tmp_path):
     assert batches["learnability"] < batches["uniform"]  # what it tried out was paid for
     assert "ProCuRL-Target, features - ProCuRL-Unif, features" in (tmp_path / "prompts-grpo-tiny.md").read_text()
     assert (tmp_path / "picture.png").stat().st_size > 10_000
+    other = subprocess.run([*command, "--set", "rate=1e-3", "samples=640"], capture_output=True, text=True)
+    assert other.returncode and "give another --out" in other.stderr
+
+
+@pytest.mark.slow
+def test_what_is_chosen_can_be_given(tmp_path):
+    """A start whose pass rate is nearest to what is wanted, and a learning rate, as options of the experiment."""
+    pytest.importorskip("torch")
+    starts = ["--size", "tiny", "--starts", str(tmp_path / "starts")]
+    command = [sys.executable, str(BENCHMARKS / "prompts_grpo_calibrate.py"), *starts, "--samples", "128"]
+    command += ["--steps", "3", "6", "--weights", "0.1", "5", "--rates", "1e-3"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "frequencies of" in said and said.count("| 0.1 ") == said.count("| 5 ") == 2
+    chosen = said.splitlines()[-1].split()
+    assert chosen[0] == "--set" and chosen[1:] == ["start_steps=6", "target_weight=5", "rate=0.001"]
+    experiment = [sys.executable, str(BENCHMARKS / "prompts_grpo.py"), *starts, "--out", str(tmp_path), "--seeds", "1"]
+    subprocess.run([*experiment, "--strategies", "mixed", *chosen, "samples=64"], check=True, capture_output=True)
+    (row,) = (tmp_path / "prompts-grpo-tiny.jsonl").read_text().splitlines()
+    assert json.loads(row)["size"]["start_steps"] == 6 and json.loads(row)["size"]["samples"] == 64

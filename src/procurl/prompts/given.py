@@ -15,6 +15,8 @@ from procurl.prompts.features import F32, F64, Embeddings
 
 MOST_PROMPTS = 2**31 - 1
 CHUNK = 65_536  # rows that are looked at together
+HOW_TENSORS = "of a tensor give x.detach().float().cpu().numpy()"
+NO_SEQUENCE = (str, bytes, dict, set, frozenset)  # a set has another order in every process
 
 Id = int | str
 
@@ -24,10 +26,10 @@ class Ids:
 
     def __init__(self, prompts: int | Sequence[Id]) -> None:
         self._ids: list[Id] | None = None
-        if isinstance(prompts, str | bytes | dict | set | bool) or prompts is None:
+        if isinstance(prompts, (*NO_SEQUENCE, bool)) or prompts is None:
             raise ConfigError(f"prompts = {_short(prompts)}: expected how many, or a sequence of distinct ids")
         if isinstance(prompts, Iterable):
-            self._ids = [_id(i) for i in (prompts.tolist() if isinstance(prompts, np.ndarray) else prompts)]
+            self._ids = [_id(i) for i in _listed(prompts)]
             self._rows = {i: row for row, i in enumerate(self._ids)}
             if len(self._rows) < len(self._ids):
                 twice = next(i for row, i in enumerate(self._ids) if self._rows[i] != row)
@@ -40,9 +42,9 @@ class Ids:
 
     def rows(self, ids: Any, name: str = "ids") -> NDArray[np.int64]:
         """The rows of ids; an error that names the first unknown one."""
-        if isinstance(ids, str | bytes | dict) or not isinstance(ids, Iterable):
+        if isinstance(ids, NO_SEQUENCE) or not isinstance(ids, Iterable):
             raise ConfigError(f"{name} = {_short(ids)}: expected a sequence of prompts' ids")
-        known = [_id(i, name) for i in (ids.tolist() if hasattr(ids, "tolist") else ids)]  # tensors of any library
+        known = [_id(i, name) for i in _listed(ids)]
         if self._ids is None:
             unknown = [i for i in known if isinstance(i, str) or not 0 <= i < self.n]
         else:
@@ -74,20 +76,28 @@ def _id(value: Any, name: str = "prompts") -> Id:
     raise ConfigError(f"{name}: an id is {_short(value)}; expected a string or a whole number")
 
 
+def _listed(given: Iterable[Any]) -> list[Any]:
+    """Plain numbers of arrays and of tensors of any library."""
+    found = given.tolist() if hasattr(given, "tolist") else list(given)
+    return found if isinstance(found, list) else [found]
+
+
 def embeddings(given: Any, n: int, name: str = "embeddings", d: int | None = None, center: Any = False) -> Embeddings:
     """f32[n, d], of finite rows that have a direction. `center`: True for their own mean, or a vector to subtract."""
     try:
         rows = np.asarray(given)
     except ValueError:
         raise ConfigError(f"{name}: rows of different lengths; expected an array of numbers [n, d]") from None
+    except (TypeError, RuntimeError) as error:
+        raise ConfigError(f"{name} cannot be read ({error}); {HOW_TENSORS}") from None
     if rows.ndim != 2 or rows.dtype.kind not in "fiu" or not rows.shape[1]:
         raise ConfigError(f"{name} is {rows.dtype}{list(rows.shape)}; expected an array of numbers [n, d]")
     if len(rows) != n:
         raise ConfigError(f"{name} has {len(rows):,} rows, but there are {n:,} prompts; expected one row for each")
     if d is not None and rows.shape[1] != d:
         raise ConfigError(f"{name} has {rows.shape[1]} dimensions, but embeddings has {d}; use one and the same model")
-    rows = np.ascontiguousarray(rows, np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
+        rows = np.ascontiguousarray(rows, np.float32)
         _require_finite(rows, name)
         centre = rows.mean(axis=0, dtype=np.float64).astype(np.float32) if center is True else None
         centre = center if isinstance(center, np.ndarray) else centre
@@ -129,17 +139,16 @@ class Targets(NamedTuple):
 def targets(given: Any, ids: Ids, pool: Embeddings | None) -> Targets | None:
     if given is None:
         return None
-    if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
+    if isinstance(given, NO_SEQUENCE) or not isinstance(given, Iterable):
         raise ConfigError(f"targets = {_short(given)}: expected ids of prompts, or an array of embeddings [m, d]")
-    listed = given if isinstance(given, np.ndarray) else list(given)
-    if not len(listed):
+    listed: Any = given if getattr(given, "ndim", 1) > 1 else _listed(given)
+    n = len(listed)
+    if not n:
         raise ConfigError("targets is empty: expected at least one target; without targets use procurl-unif")
-    if np.ndim(listed[0]) > 0 or isinstance(listed[0], float | np.floating):
+    if not isinstance(listed, list) or np.ndim(listed[0]) > 0 or isinstance(listed[0], float | np.floating):
         if pool is None:
             raise ConfigError("targets are embeddings, but the prompts have none: give embeddings, too")
-        own = embeddings(
-            listed, len(listed), "targets", pool.rows.shape[1], False if pool.centre is None else pool.centre
-        )
+        own = embeddings(listed, n, "targets", pool.rows.shape[1], False if pool.centre is None else pool.centre)
         return Targets(None, own.directions(slice(None)), len(own))
     rows = ids.rows(listed, "targets")
     if len(np.unique(rows)) < len(rows):
@@ -188,9 +197,10 @@ def _from_rewards(rows: NDArray[np.int64], rewards: Any, group: Any, usual_group
         return Results(rows, found * size, size)
     if not found.shape[1]:
         raise ConfigError("rewards has no columns: expected one for each sample of a group")
-    if group is not None and group != found.shape[1]:
-        raise ConfigError(f"group = {group!r}, but rewards has {found.shape[1]} columns; leave group out")
-    return Results(rows, found.sum(axis=1), np.full(len(rows), float(found.shape[1])))
+    size = np.full(len(rows), float(found.shape[1]))
+    if group is not None and not np.array_equal(_groups(group, len(rows)), size):
+        raise ConfigError(f"group = {_short(group)}, but rewards has {found.shape[1]} columns; leave group out")
+    return Results(rows, found.sum(axis=1), size)
 
 
 def _groups(group: Any, n: int) -> F64:
@@ -208,8 +218,9 @@ def _array(name: str, given: Any, n: int, most_dimensions: int) -> F64:
         found = np.asarray(given)
         if found.dtype.kind not in "fiub":
             raise ValueError
-    except (ValueError, TypeError):  # the latter from tensors on a GPU
-        raise ConfigError(f"{name} = {_short(given)}: expected numbers in memory, one row for each id") from None
+    except (ValueError, TypeError, RuntimeError):  # the latter two from tensors on a GPU or with a gradient
+        how = f"; {HOW_TENSORS}" if hasattr(given, "detach") else ""
+        raise ConfigError(f"{name} = {_short(given)}: expected numbers in memory, one row for each id{how}") from None
     if not 1 <= found.ndim <= most_dimensions or len(found) != n:
         raise ConfigError(f"{name} has the shape {list(found.shape)}, but there are {n} ids. Nothing was recorded.")
     found = found.astype(np.float64)

@@ -55,7 +55,7 @@ def of(c: PromptCurriculum) -> dict[str, Any]:
 
 def restore(c: PromptCurriculum, d: Any) -> None:
     """All of it or, if anything is wrong, nothing."""
-    if not isinstance(d, dict) or d.get("format") != FORMAT:
+    if not isinstance(d, dict) or str(d.get("format")) != FORMAT:
         raise CheckpointError(
             f"expected a state of a PromptCurriculum, as state_dict() gives it; got {type(d).__name__}"
         )
@@ -66,7 +66,8 @@ def restore(c: PromptCurriculum, d: Any) -> None:
             raise CheckpointError(f"the state lacks {name!r}: it is incomplete. Nothing was loaded.")
     _require_same_settings(d["settings"], like["settings"])
     try:
-        counts = {name: numbers.whole(name, d[name], 0) for name in ("time", "batches", "has_warned")}
+        numbers.whole("version", d["version"], 1, VERSION)
+        counts = {name: numbers.whole(name, d[name], 0, 2**62) for name in ("time", "batches", "has_warned")}
         played, dealt = _rows(d["played"], c.n), _rows(d["dealt"], c.n)
         arrays = {
             name: _array(d, name, shape)

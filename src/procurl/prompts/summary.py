@@ -94,7 +94,7 @@ class IdleWatch:
             f"{found:.2f}). There is no curriculum: {reason(c)}"
         )
         if self.strict:
-            raise IdleError(text)
+            raise IdleError(f"{text} The results were recorded.")
         self.has_warned = True
         logger.warning("%s", text)
 
