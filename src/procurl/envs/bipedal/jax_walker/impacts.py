@@ -18,6 +18,8 @@ from jax import Array
 from procurl.envs.bipedal.jax_walker import collision, contacts
 from procurl.envs.bipedal.jax_walker.body import DT, FACES, SLOP
 from procurl.envs.bipedal.jax_walker.collision import FAR, Manifolds, Pieces, Turned
+from procurl.envs.bipedal.jax_walker.contacts import Slot
+from procurl.envs.bipedal.jax_walker.kernel import in_one_kernel
 from procurl.envs.bipedal.jax_walker.lanes import stage
 from procurl.envs.bipedal.jax_walker.terrain import Terrain
 
@@ -83,6 +85,15 @@ def next_impact(terrain: Terrain, moving: Moving) -> tuple[Array, Array]:
     apart = at_begin > 0
     at_once = (apart & (at_begin < DEPTH + TOLERANCE)).any(0)
 
+    on_the_way, share = searched(pieces, moving.begin, moving.end, at_begin)
+    return at_once | on_the_way, jnp.where(at_once, 0.0, share)
+
+
+@in_one_kernel
+def searched(pieces: Pieces, begin: Array, end: Array, at_begin: Array) -> tuple[Array, Array]:
+    """Which bodies go too deep on their way, bool[5, N], and where they meet the terrain, as a share of the way."""
+    apart = at_begin > 0
+
     def closest(share: Array) -> Array:
         return jnp.where(apart, distances(pieces, between(begin, end, share)), FAR).min(0)
 
@@ -93,7 +104,7 @@ def next_impact(terrain: Terrain, moving: Moving) -> tuple[Array, Array]:
         better = (distance < DEPTH - TOLERANCE) & (place != 1)
         return jnp.where(better, share, place), jnp.where(better, distance, depth)
 
-    nowhere = jnp.zeros_like(moving.time)
+    nowhere = jnp.zeros_like(begin[0])
     high, d_high = jax.lax.fori_loop(0, LOOKS, look, (nowhere, nowhere + FAR))
     on_the_way = high > 0
 
@@ -113,12 +124,19 @@ def next_impact(terrain: Terrain, moving: Moving) -> tuple[Array, Array]:
     d_low = jnp.where(apart, at_begin, FAR).min(0)
     start = (jnp.int32(0), nowhere, high, d_low, d_high, nowhere, ~on_the_way)
     *_, share, _ = jax.lax.while_loop(lambda bracket: (bracket[0] < SEARCHES) & ~bracket[-1].all(), search, start)
-    return at_once | on_the_way, jnp.where(at_once, 0.0, share)
+    return on_the_way, share
 
 
 def respond(manifolds: Manifolds, moving: Moving, met: Array) -> Moving:
     """Bodies after an impact at `moving.begin`: out of the terrain, with what speed remains."""
 
+    pose = moved_out(manifolds, moving.begin, met)
+    velocity = slowed(contacts.prepare(manifolds, pose), moving.velocity, met)
+    return Moving(pose, pose + (1 - moving.time) * DT * velocity, moving.time, velocity)
+
+
+@in_one_kernel
+def moved_out(manifolds: Manifolds, pose: Array, met: Array) -> Array:
     def move_out(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         i, pose, done = carry
         after, enough = contacts.solve_position(manifolds, pose, SHARE, ENOUGH)
@@ -127,18 +145,20 @@ def respond(manifolds: Manifolds, moving: Moving, met: Array) -> Moving:
     def busy(carry: tuple[Array, Array, Array]) -> Array:
         return (carry[0] < POSITION_ITERATIONS) & ~carry[2].all()
 
-    _, pose, _ = jax.lax.while_loop(busy, move_out, (jnp.int32(0), moving.begin, ~met))
+    return jax.lax.while_loop(busy, move_out, (jnp.int32(0), pose, ~met))[1]
 
-    slots = contacts.prepare(manifolds, pose)
+
+@in_one_kernel
+def slowed(slots: list[Slot], velocity: Array, met: Array) -> Array:
+    """The velocities that the contacts leave."""
 
     def exchange(carry: Any) -> Any:
         i, _, velocity, normals, tangents = carry
         after, normals, tangents = contacts.solve_velocity(slots, velocity, normals, tangents)
         return i + 1, jnp.where(met, jnp.abs(after - velocity), 0.0).max(), after, normals, tangents
 
+    def busy(carry: Any) -> Array:
+        return (carry[0] < VELOCITY_ITERATIONS) & (carry[1] > CONVERGED)
+
     none = [jnp.zeros((2, *met.shape))] * contacts.SLOTS
-    start = (jnp.int32(0), jnp.float32(1.0), moving.velocity, none, none)
-    _, _, velocity, _, _ = jax.lax.while_loop(
-        lambda carry: (carry[0] < VELOCITY_ITERATIONS) & (carry[1] > CONVERGED), exchange, start
-    )
-    return Moving(pose, pose + (1 - moving.time) * DT * velocity, moving.time, velocity)
+    return jax.lax.while_loop(busy, exchange, (jnp.int32(0), jnp.float32(1.0), velocity, none, none))[2]

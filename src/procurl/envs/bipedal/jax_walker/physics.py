@@ -22,8 +22,9 @@ from jax import Array
 from procurl.envs.bipedal.jax_walker import contacts, impacts, joints
 from procurl.envs.bipedal.jax_walker.body import CREATED, DT, FEET, GRAVITY, HINGES, HULL, INVERSE, SLOP, TORQUE
 from procurl.envs.bipedal.jax_walker.collision import NOTHING, SLOTS, Manifolds, collide, from_left
-from procurl.envs.bipedal.jax_walker.contacts import Impulses
-from procurl.envs.bipedal.jax_walker.joints import SOLVERS, JointImpulse
+from procurl.envs.bipedal.jax_walker.contacts import Impulses, Slot
+from procurl.envs.bipedal.jax_walker.joints import SOLVERS, JointImpulse, Ready
+from procurl.envs.bipedal.jax_walker.kernel import in_one_kernel
 from procurl.envs.bipedal.jax_walker.lanes import lanes
 from procurl.envs.bipedal.jax_walker.terrain import Terrain
 
@@ -113,6 +114,21 @@ def solved_velocities(world: World, manifolds: Manifolds, action: Array) -> Worl
     kept = (limit == world.limit) & (limit != 0)
     pull = world.pull.at[:, 2].set(jnp.where(kept, world.pull[:, 2], 0.0))
     slots, ready, v = prepared(world, manifolds, action, limit, pull)
+    by_joint = [JointImpulse(pull[j], world.motor[j]) for j in range(4)]
+    start = (by_body(v), by_joint, list(world.contact.normal), list(world.contact.tangent))
+    v, by_joint, normals, tangents = iterated_velocities(slots, ready, start)
+    return world._replace(
+        velocity=jnp.stack(v, axis=1),
+        pull=jnp.stack([impulse.pull for impulse in by_joint]),
+        motor=jnp.stack([impulse.motor for impulse in by_joint]),
+        limit=limit,
+        contact=Impulses(jnp.stack(normals), jnp.stack(tangents), manifolds.key),
+    )
+
+
+@in_one_kernel
+def iterated_velocities(slots: list[Slot], ready: list[Ready], start: Any) -> Any:
+    """Velocities of the bodies and impulses of joints and contacts, after all iterations."""
 
     def iterate(_: Array, carry: Any) -> Any:
         v, by_joint, normals, tangents = carry
@@ -123,16 +139,7 @@ def solved_velocities(world: World, manifolds: Manifolds, action: Array) -> Worl
         velocity, normals, tangents = contacts.solve_velocity(slots, jnp.stack(v, axis=1), normals, tangents)
         return by_body(velocity), after, normals, tangents
 
-    by_joint = [JointImpulse(pull[j], world.motor[j]) for j in range(4)]
-    start = (by_body(v), by_joint, list(world.contact.normal), list(world.contact.tangent))
-    v, by_joint, normals, tangents = jax.lax.fori_loop(0, VELOCITY_ITERATIONS, iterate, start)
-    return world._replace(
-        velocity=jnp.stack(v, axis=1),
-        pull=jnp.stack([impulse.pull for impulse in by_joint]),
-        motor=jnp.stack([impulse.motor for impulse in by_joint]),
-        limit=limit,
-        contact=Impulses(jnp.stack(normals), jnp.stack(tangents), manifolds.key),
-    )
+    return jax.lax.fori_loop(0, VELOCITY_ITERATIONS, iterate, start)
 
 
 def prepared(world: World, manifolds: Manifolds, action: Array, limit: Array, pull: Array) -> Any:
@@ -171,21 +178,26 @@ def solved_positions(world: World, manifolds: Manifolds) -> tuple[World, Array]:
     A walker that is done does not move while the others go on.
     """
 
+    pose, done = iterated_positions(manifolds, world.pose, list(world.limit))
+    return world._replace(pose=pose), done
+
+
+@in_one_kernel
+def iterated_positions(manifolds: Manifolds, pose: Array, limit: list[Array]) -> tuple[Array, Array]:
     def iterate(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         i, before, done = carry
         pose, apart = contacts.solve_position(manifolds, before, SHARE, ENOUGH)
         met = apart.all(0)
         p = by_body(pose)
-        for solver, limit in zip(SOLVERS, world.limit, strict=True):
-            p, holds = solver.position(limit, p)
+        for solver, at in zip(SOLVERS, limit, strict=True):
+            p, holds = solver.position(at, p)
             met = met & holds
         return i + 1, jnp.where(done, before, jnp.stack(p, axis=1)), done | met
 
     def busy(carry: tuple[Array, Array, Array]) -> Array:
         return (carry[0] < POSITION_ITERATIONS) & ~carry[2].all()
 
-    _, pose, done = jax.lax.while_loop(busy, iterate, (jnp.int32(0), world.pose, jnp.zeros_like(world.fallen)))
-    return world._replace(pose=pose), done
+    return jax.lax.while_loop(busy, iterate, (jnp.int32(0), pose, jnp.zeros_like(pose[0, 0], bool)))[1:]
 
 
 def slept(world: World, at_rest: Array) -> World:
