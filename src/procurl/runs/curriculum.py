@@ -133,7 +133,7 @@ class Curriculum:
             length: its number of steps.
             success: whether it reached its goal.
             advantage: mean advantage over its steps since the last update; PLR requires it.
-            abs_advantage: mean absolute advantage; |advantage| if not given.
+            abs_advantage: mean absolute advantage, which counts for PLR and Robust PLR; |advantage| if not given.
             finished: False for an episode that goes on beyond the next update.
         """
         row = self._period.find(task)
