@@ -50,7 +50,7 @@ versions: $(READY)  ## the fast tests with the newest and with the lowest allowe
 test-rllib: .venv-rllib/.ready  ## the recipe for RLlib, which wants another Gymnasium and so another environment
 	.venv-rllib/bin/python -m pytest -m ray tests/test_recipes.py
 
-test-suites: .venv-suites/.ready  ## gymnax and brax, in an environment of their own: they bring many packages
+test-suites: .venv-suites/.ready  ## gymnax, brax and MuJoCo Playground, in an environment of their own: they bring many packages
 	.venv-suites/bin/python -m pytest -q tests/test_suites.py
 
 test-trl: .venv-trl/.ready  ## curricula over prompts with TRL, in an environment of its own: it brings many packages
@@ -108,7 +108,7 @@ $(VENV)/.ray: $(READY)
 .venv-suites/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-suites
 	grep -v '^gymnasium==' constraints.txt > .venv-suites/constraints.txt
-	.venv-suites/bin/python -m pip install --quiet --constraint .venv-suites/constraints.txt --editable ".[gymnax,brax,report]" pytest
+	.venv-suites/bin/python -m pip install --quiet --constraint .venv-suites/constraints.txt --editable ".[gymnax,brax,report]" playground pytest
 	touch .venv-suites/.ready
 
 .venv-trl/.ready: pyproject.toml constraints.txt

@@ -7,6 +7,7 @@
     python benchmarks/compare.py --name release --student release --settings minigrid --teachers iid --out parts/iid
     python benchmarks/compare.py --name release --settings minigrid --merge parts/* --out benchmarks/results
     python benchmarks/compare.py --name proof --settings maze-2g --merge seeds-1000 seeds-1064 --out ... (further seeds)
+    python benchmarks/compare.py --name paper --merge benchmarks/results more --out benchmarks/results (more strategies)
     python benchmarks/compare.py --name paper release --settings minigrid --draw --figure minigrid --out ...
     python benchmarks/compare.py --name start --settings bipedal --record runs/procurl-target runs/iid --out ...
 
@@ -22,6 +23,7 @@ import json
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +35,7 @@ from procurl.runs.store.result import Result, load_result, steps_per_iteration
 
 SEEDS_DRAWN = 8  # whose contexts are kept for the curriculum pictures
 SPEEDS = ("steps_per_second", "compile_seconds", "wall_seconds")
+ORIGIN = ("date", "provenance", "space")  # stand in a strategy's row where they are not those of the whole file
 
 
 def main() -> None:
@@ -88,18 +91,12 @@ def compare(setting: str, args: argparse.Namespace) -> None:
     config = procurl.preset(setting, args.student)
     paper = presets.named_setting(setting)
     seeds, steps = args.seeds or range(paper.seeds), args.steps or paper.steps
-    summary = {"setting": setting, "student": args.student, "seeds": len(seeds), "first_seed": seeds[0]}
-    summary |= {"date": time.strftime("%Y-%m-%d"), "teachers": {}}
+    summary = {"setting": setting, "student": args.student, "seeds": len(seeds), "first_seed": seeds[0], "teachers": {}}
     arrays: dict[str, np.ndarray] = {}
     path = args.out / f"{args.name}-{setting}.json"
     if path.exists():
-        earlier = json.loads(path.read_text())
-        held = earlier["seeds"], earlier.get("first_seed", 0)
-        if held != (len(seeds), seeds[0]) or earlier["steps"][-1] < steps:
-            raise SystemExit(
-                f"{path} holds {held[0]} seeds from {held[1]} of {earlier['steps'][-1]} steps: choose another --name"
-            )
-        summary["teachers"] = earlier["teachers"]
+        summary = json.loads(path.read_text())
+        require_same_length(path, summary, seeds, steps)
         arrays = traces(path)
     for name in args.teachers:
         strategy, variant, on_pool = parts_of(name)
@@ -109,14 +106,30 @@ def compare(setting: str, args: argparse.Namespace) -> None:
         folder = args.runs and args.runs / f"{args.name}-{setting}-{name.replace(':', '-')}"
         with ProgressLine(f"{setting} {name}") as progress:
             result = procurl.train(env, teacher, config, seeds=seeds, steps=steps, out=folder, callback=progress)
-        summary = {**about(result), **summary} if "asked" in result.trace else {**summary, **about(result)}
-        summary["teachers"][name] = row(result) | {"wall_seconds": round(time.perf_counter() - began, 1)}
+        timed = row(result) | {"wall_seconds": round(time.perf_counter() - began, 1)}
+        summary = added(summary, name, timed, about(result))
         arrays |= {f"{name}/{k}": v for k, v in small_trace(result).items()}
         arrays["held_out"] = result.held_out["context"]
         print(f"{setting} {name}: {line(summary['teachers'][name])}", flush=True)
         path.write_text(json.dumps(summary, indent=1) + "\n")
         np.savez_compressed(path.with_suffix(".npz"), **arrays)
     print(table(summary), flush=True)
+
+
+def require_same_length(path: Path, summary: dict, seeds: range, steps: int) -> None:
+    """A comparison that goes on has the seeds and the steps with which it began."""
+    held, last = (summary["seeds"], summary.get("first_seed", 0)), summary["steps"][-1]
+    if held != (len(seeds), seeds[0]) or not last - summary["n_steps"] < steps <= last:
+        raise SystemExit(f"{path} holds {held[0]} seeds from {held[1]} of {last} steps: choose another --name or --out")
+
+
+def added(summary: dict, name: str, row: dict, origin: dict) -> dict:
+    """The summary with one more strategy, which has for itself what it does not share with those before it."""
+    summary = summary | {key: value for key, value in origin.items() if key not in summary}
+    if "steps" not in row:  # else it has an axis of its own
+        summary["steps"] = origin["steps"]
+    own = {key: origin[key] for key in ORIGIN if key in origin and origin[key] != summary[key]}
+    return {**summary, "teachers": {**summary["teachers"], name: own | row}}
 
 
 def parts_of(name: str) -> tuple[str, str, bool]:
@@ -128,35 +141,51 @@ def parts_of(name: str) -> tuple[str, str, bool]:
 def merge(stem: str, folders: list[Path], out: Path) -> None:
     """One file out of several, with other strategies in each, or the same strategies and the seeds that follow.
 
-    They ran side by side on one device, so their speeds say nothing about a strategy: left out.
+    Several parts ran side by side on one device, so their speeds say nothing about a strategy: left out. What `out`
+    held before, and a single part that is added to it, keep theirs.
     """
     parts = [json.loads((folder / f"{stem}.json").read_text()) for folder in folders]
+    is_new = [folder.resolve() != out.resolve() for folder in folders]
+    left_out = SPEEDS if sum(is_new) > 1 else ()
+    shared: dict[str, tuple[Path, Any]] = {}
     for folder, part in zip(folders, parts, strict=True):
-        for key in ("setting", "student", "steps", "space", "n_steps"):
-            if part.get(key) != parts[0].get(key):
-                raise SystemExit(f"{folder}: {key} = {part.get(key)}, but {folders[0]} has {parts[0].get(key)}")
+        for key, value in in_common(part).items():
+            first, expected = shared.setdefault(key, (folder, value))
+            if value != expected:
+                raise SystemExit(f"{folder}: {key} = {value}, but {first} has {expected}")
     blocks = sorted({(part.get("first_seed", 0), part["seeds"]) for part in parts})
     if any(a + n != b for (a, n), (b, _) in pairwise(blocks)):
         raise SystemExit(f"(first seed, seeds) = {blocks}: expected the same seeds everywhere, or blocks that follow")
-    teachers: dict[str, list[dict]] = {}
+    teachers: dict[str, list[tuple[dict, dict]]] = {}  # of each block of seeds: the row, and where it comes from
     arrays: dict[str, list[np.ndarray]] = {}
     for block in blocks:
-        for folder, part in zip(folders, parts, strict=True):
+        for folder, part, new in zip(folders, parts, is_new, strict=True):
             if (part.get("first_seed", 0), part["seeds"]) == block:
+                origin = {k: part[k] for k in (*ORIGIN, "steps") if k in part}
                 for name, r in part["teachers"].items():
-                    teachers.setdefault(name, []).append({k: v for k, v in r.items() if k not in SPEEDS})
+                    kept = {k: v for k, v in r.items() if not (new and k in left_out) and k not in ORIGIN}
+                    teachers.setdefault(name, []).append((kept, origin | {k: r[k] for k in ORIGIN if k in r}))
                 for name, x in traces(folder / f"{stem}.json").items():
                     arrays.setdefault(name, []).append(x)
+    sizes = [n for _, n in blocks]
+    summary = parts[0] | {"first_seed": blocks[0][0], "seeds": sum(sizes), "teachers": {}}
     for name, rows in teachers.items():
         if len(rows) != len(blocks):
-            raise SystemExit(f"{name}: {len(rows)} blocks of seeds, expected {len(blocks)}")
-    sizes = [n for _, n in blocks]
-    summary = parts[0] | {"first_seed": blocks[0][0], "seeds": sum(sizes)}
-    summary["teachers"] = {name: along_seeds(rows, sizes) for name, rows in teachers.items()}
+            raise SystemExit(f"{name}: {len(rows)} rows for {len(blocks)} blocks of seeds, expected one for each")
+        summary = added(summary, name, along_seeds([r for r, _ in rows], sizes), rows[0][1])
     whole = {name: x[0] if name == "held_out" else np.concatenate(x) for name, x in arrays.items()}
     (out / f"{stem}.json").write_text(json.dumps(summary, indent=1) + "\n")
     np.savez_compressed(out / f"{stem}.npz", **whole)
     print(table(summary))
+
+
+def in_common(part: dict) -> dict:
+    """What strategies of one table share. Not the tasks' hash: other processors round the same tasks otherwise."""
+    space = {k: v for k, v in part["space"].items() if k != "sha256"}
+    common = {"setting": part["setting"], "student": part.get("student", "paper"), "space": space}
+    common |= {"n_steps": part["n_steps"]}
+    has_axis = any("steps" not in row for row in part["teachers"].values())
+    return common | ({"steps": part["steps"]} if has_axis else {})
 
 
 def along_seeds(rows: list[dict], sizes: list[int]) -> dict:
@@ -196,8 +225,8 @@ def record(stem: str, setting: str, folders: list[Path], out: Path) -> None:
                 f"{name}: a run of {setting} with the same seeds and evaluations as the first was expected"
             )
     summary = {
-        "setting": setting, "student": "paper", "seeds": len(first.seeds), "date": first.timing["began"][:10],
-        **about(first),
+        "setting": setting, "student": "paper", "seeds": len(first.seeds),
+        **about(first), "date": first.timing["began"][:10],
         "teachers": {name: row(r) | {"status": r.status} for name, r in results.items()},
     }  # fmt: skip
     arrays = {f"{name}/{k}": v for name, r in results.items() for k, v in small_trace(r).items()}
@@ -220,12 +249,17 @@ def traces(path: Path) -> dict[str, np.ndarray]:
 def about(result: Result) -> dict:
     """What the strategies of a comparison have in common."""
     common = {"steps": result.steps.tolist(), "provenance": result.provenance, "space": result.config["space"]}
-    return common | {"n_steps": steps_per_iteration(result.config)}
+    return common | {"date": time.strftime("%Y-%m-%d"), "n_steps": steps_per_iteration(result.config)}
 
 
 def row(result: Result) -> dict:
     mean, error = mean_and_error(result.ret)
-    area, area_error = mean_and_error(result.ret.mean(axis=1))
+    has_axis = (
+        "asked" in result.trace
+    )  # of its own: it played for its teacher, too, and evaluations are not evenly apart
+    area, area_error = mean_and_error(
+        area_under_curve(result.steps, result.ret) if has_axis else result.ret.mean(axis=1)
+    )
     first = result.steps <= (2_100_000 if result.config["setting"] == "minigrid" else 1_050_000)  # and a last iteration
     early = area_under_curve(result.steps[first], result.ret[:, first])
     return {
@@ -238,16 +272,17 @@ def row(result: Result) -> dict:
         "early_area_per_seed": np.round(early.astype(float), 4).tolist(),  # the first 1M steps; MiniG's first 2M
         "steps_per_second": round(result.timing["steps_per_second"]),
         "compile_seconds": result.timing["compile_seconds"],
-        **({"steps": result.steps.tolist()} if "asked" in result.trace else {}),  # it played for its teacher, too
+        **({"steps": result.steps.tolist()} if has_axis else {}),
     }
 
 
 def small_trace(result: Result) -> dict[str, np.ndarray]:
     """What the curriculum pictures need, in half precision."""
-    return {
+    kept = {
         "context": result.trace["task_context"][:SEEDS_DRAWN].astype(np.float16),
         "distance": result.trace["target_distance"].astype(np.float16),
     }
+    return kept | {k: result.trace[k] for k in ("steps",) if k in result.trace}  # where it also played for its teacher
 
 
 def line(row: dict) -> str:
@@ -291,6 +326,7 @@ def restored(summary: dict, arrays: dict[str, np.ndarray], name: str) -> Result:
     context, distance = (arrays[f"{name}/{k}"].astype(np.float32) for k in ("context", "distance"))
     n = summary["seeds"]
     trace = {"task_context": context, "target_distance": distance, "started": np.zeros(distance.shape[:2])}
+    trace |= {"steps": arrays[f"{name}/steps"]} if f"{name}/steps" in arrays else {}
     return Result(
         config={
             "setting": summary["setting"], "teacher": r["teacher"], "space": summary["space"],
@@ -307,6 +343,7 @@ def draw(names: list[str], settings: list[str], folder: Path, title: str, images
     import matplotlib.pyplot as plt
 
     from procurl.bench.report import figures
+    from procurl.bench.report.figures.canvas import shared_legend
     from procurl.teachers import TEACHERS
 
     parts = [(name, setting) for name in names for setting in settings]
@@ -320,7 +357,7 @@ def draw(names: list[str], settings: list[str], folder: Path, title: str, images
             strategy, variant, on_pool = parts_of(teacher)
             kind = TEACHERS[strategy].__name__
             variant = " ".join(filter(None, [variant, "on the pool" if on_pool else ""]))
-            colour, label = figures.COLOURS[kind], f"{figures.NAMES.get(kind, kind)} {variant}"
+            colour, label = figures.COLOURS[kind], f"{figures.NAMES.get(kind, kind)} {variant}".rstrip()
             mean, error = np.array(r["mean"]), np.array(r["standard_error"])
             steps = np.array(r.get("steps", summary["steps"])) / 1e6
             axes.plot(steps, mean, color=colour, label=label, linewidth=1.8, linestyle="--" if variant else "-")
@@ -335,7 +372,10 @@ def draw(names: list[str], settings: list[str], folder: Path, title: str, images
         if results:
             shown = ("procurl-path", "procurl-target", "currot", "iid", "target")
             compared = [results[t] for t in shown if t in results]
-            pictures = figures.curriculum(setting, list(results.values()))
+            lacking = sorted(set(summary["teachers"]) - set(results))
+            if lacking:
+                print(f"{name}-{setting}: no picture of all curricula, as nothing is kept of {', '.join(lacking)}")
+            pictures = {} if lacking else figures.curriculum(setting, list(results.values()))
             if "distance" in pictures:  # of all of them, it would be too full
                 pictures["distance"] = figures.distance_to_target(compared)
             for kind, picture in pictures.items():
@@ -347,7 +387,9 @@ def draw(names: list[str], settings: list[str], folder: Path, title: str, images
                     picture.savefig(images / f"{teacher}.png", dpi=110)
                     plt.close(picture)
     panels[0, 0].set_ylabel("return on target tasks")
-    panels[0, 0].legend(frameon=False, fontsize=8)
+    shared_legend(figure, panels, {})
+    n_labels = max(len(axes.get_lines()) for axes in panels.flat)
+    figure.set_figheight(3.4 + 0.2 * -(-n_labels // 4))
     figure.savefig(folder / f"{title}.png", dpi=130)
 
 

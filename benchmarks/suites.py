@@ -4,7 +4,8 @@
 
 gymnax: CartPole with poles of 0.1 to 3 (gymnax's has 0.5); the longest one counts. brax: the inverted pendulum under
 0.5 to 4 times its gravity; the strongest one counts. Both packages: pip install 'procurl[gymnax,brax]'.
-Writes suites-PROBLEM.json: hardware, versions, configuration, and the return on the target over training per seed.
+Writes suites-PROBLEM.json as compare.py does, and of it comes a section of benchmarks/RESULTS.md; a file that is there
+goes on with the strategies that it lacks.
 """
 
 # ruff: noqa: E402  # XLA reads its flags when JAX is imported
@@ -14,16 +15,17 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from importlib import metadata
 from pathlib import Path
 
 import procurl
 
 procurl.use_cores(2, device="cpu")
 
-from measure import machine_line
+import compare
 
 from procurl import presets, suites
-from procurl.bench.stats import area_under_curve, mean_and_error, with_error
+from procurl.bench.stats import area_under_curve, mean_and_error
 from procurl.cli.common import seed_range, step_count
 
 PROBLEMS = {  # name -> (environment, context, target, its fields, steps)
@@ -48,40 +50,24 @@ def main() -> None:
 def measure(problem: str, args: argparse.Namespace) -> None:
     name, context, target, fields, steps = PROBLEMS[problem]
     env, space = suites.made(name, context, target, **fields)
-    machine = machine_line(problem)
-    print(f"{name} --context {context} --target {target}, {len(args.seeds)} seeds\n{machine}", flush=True)
+    seeds, steps = args.seeds, args.steps or steps
+    summary = {"setting": name, "seeds": len(seeds), "first_seed": seeds[0], "teachers": {}}
     path = args.out / f"suites-{problem}.json"
-    rows = recorded(path, args.seeds, args.steps or steps)
-    for teacher in (name for name in args.teachers if name not in rows):
+    if path.exists():
+        summary = json.loads(path.read_text())
+        compare.require_same_length(path, summary, seeds, steps)
+    for teacher in (name for name in args.teachers if name not in summary["teachers"]):
         began = time.perf_counter()
-        made = procurl.make_teacher(teacher, space)
-        result = procurl.train(env, made, seeds=args.seeds, steps=args.steps or steps)
-        seconds = time.perf_counter() - began
-        sound = result.ret[~result.failed]
-        areas = area_under_curve(result.steps, sound)
-        rows[teacher] = {
-            "machine": machine,
-            "config": result.config,
-            "steps": result.steps.tolist(),
-            "return": result.ret.round(3).tolist(),  # [seed][evaluation]
-            "failed": result.failed.tolist(),
-            "seconds": round(seconds, 1),
-        }
-        final, area = (with_error(*mean_and_error(x)) for x in (sound[:, -1], areas))
-        print(f"  {teacher:16} final {final}, mean over training {area}, {seconds:.0f} s", flush=True)
-        written = {"problem": name, "context": context, "target": target, "teachers": rows}
-        path.write_text(json.dumps(written) + "\n")
-
-
-def recorded(path: Path, seeds: range, steps: int) -> dict:
-    """The strategies that the file holds already, if it is of the same seeds and length: a cut comparison goes on."""
-    if not path.exists():
-        return {}
-    rows = json.loads(path.read_text())["teachers"]
-    for name, row in rows.items():
-        if row["config"]["seeds"] != list(seeds) or row["steps"][-1] < steps:
-            raise SystemExit(f"{path} holds {name} with other seeds or fewer steps: give another --out")
-    return rows
+        result = procurl.train(env, procurl.make_teacher(teacher, space), seeds=seeds, steps=steps)
+        area = mean_and_error(area_under_curve(result.steps, result.ret))  # of three evaluations, or two: SFL's
+        row = compare.row(result) | {"area": [round(float(x), 4) for x in area]}
+        row["wall_seconds"] = round(time.perf_counter() - began, 1)
+        origin = compare.about(result) | {key: result.config[key] for key in ("env", "config")}
+        origin["provenance"] |= {problem: metadata.version(problem)}
+        summary = compare.added(summary, teacher, row, origin)
+        print(f"  {teacher:16} {compare.line(row)}", flush=True)
+        path.write_text(json.dumps(summary, indent=1) + "\n")
+    print(compare.table(summary), flush=True)
 
 
 if __name__ == "__main__":

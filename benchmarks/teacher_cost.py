@@ -110,14 +110,15 @@ def update_seconds(env, teacher, config, repeats: int = 7) -> float:
     import jax
 
     from procurl.check.teacher import imagined_episodes
-    from procurl.students.critic import StudentCritic
+    from procurl.students.critic import Overheard, Player, StudentCritic
     from procurl.students.ppo import init_student
 
     @jax.jit
     def update(teacher, state, key, params):
         tasks = teacher.propose(state, key, config.ppo.n_steps)
         played = imagined_episodes(key, tasks, config.ppo.n_envs)
-        return tasks, teacher.observe(state, key, played, StudentCritic(env, params))
+        critic = Overheard(StudentCritic(env, params), Player(env, params, teacher.space.fresh_seeds))
+        return tasks, teacher.observe(state, key, played, critic)
 
     params = init_student(jax.random.key(0), env, config.ppo).params
     state = jax.jit(lambda teacher, key: teacher.init(key))(teacher, jax.random.key(1))

@@ -23,6 +23,7 @@ import pytest
 
 import procurl
 from procurl import cli
+from procurl.check.fields import documented, kind_of
 from procurl.config import PPO, SAC, Config
 from procurl.errors import ConfigError, ProcurlError, RunFolderError
 from procurl.runs.provenance import describe
@@ -501,6 +502,15 @@ CALLS = [
 def test_the_library_refuses(call, message, world, unchanged):
     with pytest.raises(ProcurlError, match=message):
         call(world)
+
+
+@pytest.mark.parametrize("name", sorted(procurl.TEACHERS))
+def test_every_number_of_a_strategy_is_checked(name, world):
+    for f in documented(procurl.TEACHERS[name]):
+        if kind_of(f).startswith(("int", "float")):
+            for value in ("3", True, NAN, 10**39, *([[1]] if f.metadata["static"] else [])):
+                with pytest.raises(ProcurlError, match=f"{f.name} = "):
+                    procurl.TEACHERS[name](world.own, **{f.name: value})
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,16 @@
 import dataclasses
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from procurl.bench import stats
-from procurl.bench.report import figures, style
+from procurl.bench.report import figures, markdown, style
 from procurl.bench.report.figures import curricula, curves
+from procurl.bench.report.studies import collect
 from procurl.envs.minigrid.families import BITS, BLOCKED, CROSSING, FAMILIES
 from procurl.errors import ConfigError
 from procurl.runs.store.result import Result
@@ -79,6 +81,9 @@ def test_tasks_that_are_names_are_drawn_by_name(monkeypatch, tmp_path):
     assert [t.get_text() for t in axes.get_yticklabels()] == ["5x5", "6x6", "8x8 (target)"]
     shares = np.reshape(axes.collections[0].get_array(), (3, 3))  # labels x iterations
     np.testing.assert_allclose(shares, [[1, 0.5, 0], [0, 0, 1], [0, 0.5, 0]])
+    counted = {**result.trace, "steps": np.cumsum([[30, 10, 10], [20, 10, 10]], axis=1)}  # also for its teacher
+    (axes, _) = figures.label_shares([dataclasses.replace(result, trace=counted)]).axes
+    np.testing.assert_allclose(axes.collections[0].get_coordinates()[0, :, 0] * 1e6, [0, 25, 35, 45])
     with pytest.raises(ConfigError, match=r"labels, which have no distance to a target: draw label_shares"):
         figures.figure_three([result])
     with pytest.raises(ConfigError, match=r"have no labels: draw curriculum_scatter"):
@@ -111,6 +116,42 @@ def test_comparisons_that_ran_side_by_side_are_joined_without_their_speeds(tmp_p
     part.write_text(part.read_text().replace('"release"', '"paper"'))
     with pytest.raises(SystemExit, match="student"):
         compare.merge("a-minigrid", parts, tmp_path)
+
+
+def test_strategies_that_are_added_later_say_where_they_come_from(tmp_path):
+    """Also one that played for its teacher, with an axis of its own; what was recorded before stays as it was."""
+    compare = script(ROOT / "benchmarks/compare.py")
+    row = {"mean": [0.0, 1.0], "standard_error": [0.1, 0.1], "final_per_seed": [1.0] * 3, "area": [0.5, 0.1]}
+    row |= {"teacher": {"class": "IID"}, "steps_per_second": 7}
+    old = {
+        "setting": "maze-plane", "seeds": 3, "date": "2026-01-01", "steps": [0, 9], "n_steps": 9,
+        "space": {"n_pool": 2, "value_range": [0, 1], "sha256": "a"}, "teachers": {"iid": row},
+        "provenance": {"devices": ["cpu"], "commit": "old"},
+    }  # fmt: skip
+    new = {**old, "student": "paper", "first_seed": 0, "date": "2026-02-02", "space": {**old["space"], "sha256": "b"}}
+    new |= {"provenance": {"devices": ["gpu"], "commit": "new"}}
+    new |= {"steps": [0, 11], "teachers": {"sfl": row | {"teacher": {"class": "SFL"}, "steps": [0, 11]}}}
+    for name, part in (("results", old), ("more", new)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a-maze-plane.json").write_text(json.dumps(part))
+    results, more = tmp_path / "results", tmp_path / "more"
+    compare.merge("a-maze-plane", [results, more], results)
+    merged = json.loads((results / "a-maze-plane.json").read_text())
+    assert {k: v for k, v in merged.items() if k not in ("teachers", "first_seed")} == {
+        k: v for k, v in old.items() if k != "teachers"
+    }
+    assert merged["teachers"]["iid"] == row, "with its speed"
+    shown = markdown.tables(collect([results]))
+    assert "- IID: 2026-01-01, commit old" in shown and "- SFL: 2026-02-02, commit new" in shown
+    assert re.search(r"\| SFL +\| 3 +\| 11 ", shown) and re.search(r"\| IID +\| 3 +\| 9 ", shown)
+    for changed, message in (({"n_steps": 8}, "n_steps = 8"), ({"space": {"n_pool": 3}}, "space = .*'n_pool': 3")):
+        (more / "a-maze-plane.json").write_text(json.dumps(new | changed))
+        with pytest.raises(SystemExit, match=message):
+            compare.merge("a-maze-plane", [results, more], results)
+    for seeds, steps in ((range(4), 9), (range(3), 10), (range(1, 4), 9)):
+        with pytest.raises(SystemExit, match="holds 3 seeds from 0 of 9 steps"):
+            compare.require_same_length(results, merged, seeds, steps)
+    compare.require_same_length(results, merged, range(3), 8)  # which is rounded up to whole iterations
 
 
 # --- the paper's figures

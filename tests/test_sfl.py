@@ -1,7 +1,8 @@
 """SFL against a slow NumPy version; episodes on demand: what they tell, what they cost, and who cannot play them."""
 
+from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +15,14 @@ from test_teachers import small_space
 from worlds import SMALL, Walk, assert_same, walk_space
 
 import procurl
+from procurl import loop
 from procurl.config import SAC, Config
 from procurl.errors import ConfigError
-from procurl.programs import jit
+from procurl.programs import jit, pytree
 from procurl.students import nets
 from procurl.students.critic import Overheard, Player, StudentCritic
+from procurl.teachers.ranged import ranged
+from procurl.teachers.robust_plr import RobustPLR
 from procurl.teachers.sfl import SFL
 from procurl.types import Rollouts
 
@@ -160,6 +164,31 @@ def test_steps_that_could_not_be_counted_are_refused():
 
     with pytest.raises(ConfigError, match="critic.play inside lax.cond.*when="):
         jax.eval_shape(asks_inside, params)
+
+
+@pytree
+@dataclass(frozen=True, eq=False)
+class InSecret(SFL):
+    """Does not say that it plays."""
+
+    plays: ClassVar[bool] = False
+
+
+@pytree
+@dataclass(frozen=True, eq=False)
+class NoReason(RobustPLR):
+    """Does not say that not all of its tasks are to be learnt from."""
+
+    withholds: ClassVar[bool] = False
+
+
+@pytest.mark.parametrize(("cls", "what"), [(InSecret, "plays"), (NoReason, "withholds")])
+@pytest.mark.parametrize("value_range", [(0.0, 1.0), None])
+def test_a_teacher_that_plays_or_withholds_must_say_so(cls, what, value_range):
+    """Or its steps would be free, and SAC would learn from all it plays. Also inside of another one."""
+    world = Walk(), ranged(cls(walk_space(value_range=value_range)))
+    with pytest.raises(ConfigError, match=f"must say so: {what}: ClassVar"):
+        jax.eval_shape(lambda: loop.iteration(loop.begin(KEY, *world, SMALL), KEY, 0, *world, SMALL))
 
 
 def walked(steps=2000, **options):

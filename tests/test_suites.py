@@ -271,7 +271,7 @@ def test_the_python_of_the_pages(page, tmp_path, monkeypatch):  # docs/integrati
         exec(block, names)
 
 
-@pytest.mark.skipif(not find_spec("mujoco_playground"), reason="needs MuJoCo Playground: pip install playground")
+@pytest.mark.skipif(not find_spec("mujoco_playground"), reason="needs Playground: make test-suites installs it")
 def test_the_adapter_of_another_suite(tmp_path):  # docs/integrations/other-suites.md
     command = [sys.executable, str(ROOT / "examples/playground_cartpole.py"), "--steps", "5120", "--seeds", "1"]
     said = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)

@@ -139,7 +139,8 @@ def test_a_place_that_is_no_number_stops_the_seed():
 def test_what_is_refused():
     for fields, message in (
         ({"n_networks": 1}, "n_networks = 1: expected at least 2"),
-        ({"hidden": (0,)}, "hidden = .*expected widths"),
+        ({"hidden": (0,)}, "hidden, a layer's width = 0: expected at least 1"),
+        ({"hidden": None}, "hidden = None: expected widths of layers"),
         ({"learning_rate": -1.0}, "learning_rate = -1.0: expected at least 0"),
         ({"memory": 0}, "memory = 0: expected at least 1"),
     ):

@@ -13,10 +13,12 @@ import jax
 from jax import Array
 
 from procurl.config import Config
+from procurl.errors import ConfigError
 from procurl.students import rollout
 from procurl.students.critic import Overheard, Player
 from procurl.students.learners import learner_of
 from procurl.students.rollout import Envs
+from procurl.teachers.base import says
 from procurl.types import Env, Episodes, Task, Teacher
 
 
@@ -63,7 +65,16 @@ def iteration(
     critic = Overheard(learner.critic(watched, env), player)
     teacher_state = teacher.observe(teacher_state, k_watch, episodes, critic)  # 4. the teacher watches
 
+    require_said(teacher, plays=critic.steps is not None, withholds=tasks.learn is not None)
     return Carry(teacher_state, learnt, envs), Happened(episodes, played, losses, critic.answers, critic.steps)
+
+
+def require_said(teacher: Teacher, **does: bool) -> None:
+    """Refuse what a teacher does without saying so: its steps would not be counted, or a learner would not heed it."""
+    how = {"plays": "a teacher that calls critic.play", "withholds": "a teacher that gives tasks with `learn`"}
+    for what, is_so in does.items():
+        if is_so and not says(teacher, what):
+            raise ConfigError(f"{how[what]} must say so: {what}: ClassVar[bool] = True in its class")
 
 
 def begin_keys(key: Array) -> Array:

@@ -28,13 +28,15 @@ def param(
 def check_fields(owner: str, instance: Any, *, is_pytree: bool = False) -> None:
     """Refuse what a documented field cannot be: another type, NaN, infinity, a number beyond its bounds.
 
-    JAX makes instances of a pytree, too, with traced arrays or placeholders in their fields: there only plain values
-    are checked. NumPy's numbers become Python's and lists become tuples, so that configurations can be saved.
+    JAX makes instances of a pytree, too, with traced arrays or placeholders in fields that are not static: there only
+    plain values are checked. NumPy's numbers become Python's and lists become tuples, so that configurations can be
+    saved.
     """
     for f in dataclasses.fields(instance):
         if "help" in f.metadata:
             value = getattr(instance, f.name)
-            if is_pytree and not isinstance(value, str | bool | numbers.Real):
+            may_be_traced = is_pytree and not f.metadata.get("static")
+            if may_be_traced and not isinstance(value, str | bool | numbers.Real):
                 continue
             checked = _checked(f"{owner}{f.name}", value, f)
             if type(checked) is not type(value):

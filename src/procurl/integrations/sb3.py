@@ -29,6 +29,7 @@ from procurl.runs.curriculum import Curriculum, Value
 from procurl.students.regressor import ReturnRegressor
 from procurl.students.trusted import REGRESSION, TrustedValue
 from procurl.teachers import make_teacher
+from procurl.teachers.base import says
 from procurl.types import TaskSpace
 
 with needs_extra("sb3", "procurl.integrations.sb3 needs {}", "stable_baselines3"):
@@ -99,7 +100,7 @@ class CurriculumCallback(BaseCallback):
             curriculum = Curriculum(make_teacher(teacher, curriculum), seed, every=EVERY, n_envs=env.num_envs)
         elif (teacher, seed) != ("auto", 0):
             raise ConfigError("teacher and seed are for a task space: this curriculum has its own")
-        if getattr(curriculum.teacher, "withholds", False):
+        if says(curriculum.teacher, "withholds"):
             raise cannot_withhold("Stable-Baselines3")
         self.curriculum, self.env, self.probe = curriculum, env, probe
         self.value: Any = self._source(value) if curriculum.asks_for_values else None

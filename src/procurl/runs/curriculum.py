@@ -36,6 +36,7 @@ from procurl.runs.provenance import describe_teacher
 from procurl.runs.questions import Value, answer, asked_tasks, observe_answered
 from procurl.runs.store.state import load_state, note, read_notes, save_state
 from procurl.runs.trace import value_numbers
+from procurl.teachers.base import says
 from procurl.teachers.ranged import ranged
 from procurl.types import Episodes, Task, Teacher
 
@@ -75,7 +76,7 @@ class Curriculum:
         strict: bool = False,
     ) -> None:
         require_teacher(teacher)
-        if getattr(teacher, "plays", False):
+        if says(teacher, "plays"):
             raise cannot_play()
         seed = whole("seed", seed, 0, 2**32 - 1)
         every, n_envs = whole("every", every, 1, LONGEST), whole("n_envs", n_envs, 1, LONGEST)
@@ -133,7 +134,7 @@ class Curriculum:
             length: its number of steps.
             success: whether it reached its goal.
             advantage: mean advantage over its steps since the last update; PLR requires it.
-            abs_advantage: mean absolute advantage; |advantage| if not given.
+            abs_advantage: mean absolute advantage, which counts for PLR and Robust PLR; |advantage| if not given.
             finished: False for an episode that goes on beyond the next update.
         """
         row = self._period.find(task)

@@ -29,6 +29,7 @@ from procurl.runs.store.result import Result
 from procurl.runs.store.state import named
 from procurl.runs.taught import Meter
 from procurl.runs.trace import Trace, is_sound, stacked, unstacked
+from procurl.teachers.base import says
 from procurl.types import Env, HostEnv, Teacher
 
 logger = logging.getLogger("procurl")
@@ -87,7 +88,7 @@ class Log:
         self.title, self.origin = title, origin or {}
         self.env, self.teacher, self.config, self.seeds = env, teacher, config, seeds
         self.n_iterations = n_iterations  # that its steps are worth, if none of them are played for the teacher alone
-        self.plays = getattr(teacher, "plays", False)  # has the student play for the teacher alone
+        self.plays = says(teacher, "plays")  # has the student play for the teacher alone
         self._asked = [0.0]  # steps of that kind after 0, 1, 2, ... iterations: the mean over the seeds
         self.iterations = 0
         self.status = "running"  # then finished, stopped, interrupted or failed

@@ -21,6 +21,7 @@ from procurl.runs.store.checkpoint import Nowhere, Resume, RunFolder, open_run
 from procurl.runs.store.classes import as_provenance
 from procurl.runs.store.result import Result
 from procurl.runs.trace import Trace
+from procurl.teachers.base import says
 from procurl.types import Continuous, Env, HostEnv, Teacher
 
 if TYPE_CHECKING:
@@ -172,10 +173,10 @@ def require_engine(env: Env | HostEnv, teacher: Teacher, config: Config, workers
     """Refuse what no engine can run, before anything is written."""
     if workers is not None:
         numbers.whole("workers", workers, 1)
-    if config.sac is not None and getattr(teacher, "withholds", False):
+    if config.sac is not None and says(teacher, "withholds"):
         raise cannot_withhold("SAC")
     if isinstance(env, HostEnv):
-        if getattr(teacher, "plays", False):
+        if says(teacher, "plays"):
             raise cannot_play()
         return
     if config.sac is not None:

@@ -77,14 +77,6 @@ class Redrawn:
     def space(self) -> TaskSpace:
         return self.teacher.space
 
-    @property
-    def plays(self) -> bool:
-        return getattr(self.teacher, "plays", False)
-
-    @property
-    def withholds(self) -> bool:
-        return getattr(self.teacher, "withholds", False)
-
     def init(self, key: Array) -> RedrawnState:
         return RedrawnState(self.teacher.init(key), self.space.pool.context, jnp.int32(0), jnp.bool_(True))
 
@@ -145,6 +137,11 @@ class OnPool:
         gap = in_box(self.space, self.space.pool.context) - in_box(self.space, context)
         square = jnp.sum(gap**2, axis=1)
         return jnp.argmax(jnp.where(square <= jnp.min(square), jax.random.uniform(key, square.shape), -1.0))
+
+
+def says(teacher: Any, what: str) -> bool:
+    """Whether a strategy, or the one inside of it, says that it `plays` or `withholds`: see SFL and Robust PLR."""
+    return getattr(teacher, what, False) or (hasattr(teacher, "teacher") and says(teacher.teacher, what))
 
 
 def in_box(space: TaskSpace, context: Array) -> Array:

@@ -71,7 +71,7 @@ class PLR(PoolTeacher):
             raise ConfigError(f"PLR: rho = {self.rho}, expected a share between 0 and 1")
         if isinstance(self.beta, int | float) and not self.beta > 0:
             raise ConfigError(f"PLR: beta = {self.beta}, expected a positive number")
-        if self.score not in SCORES:
+        if self.score not in list(SCORES):  # not the dictionary, for which a list is no question
             raise ConfigError(f"PLR: score = {self.score!r}, expected {', '.join(map(repr, SCORES))}")
 
     def init(self, key: Array) -> PLRState:

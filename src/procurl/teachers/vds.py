@@ -17,7 +17,6 @@ from jax import Array
 from procurl import adam
 from procurl.adam import AdamState
 from procurl.check.fields import check_fields, param
-from procurl.errors import ConfigError
 from procurl.programs import pytree
 from procurl.teachers.base import draw, in_box
 from procurl.teachers.quantities import require_quantities
@@ -60,11 +59,7 @@ class VDS:
     hidden: tuple[int, ...] = param((64, 64), "widths of the networks' hidden layers", static=True)
 
     def __post_init__(self) -> None:
-        if isinstance(self.hidden, list):
-            object.__setattr__(self, "hidden", tuple(self.hidden))
         check_fields("VDS: ", self, is_pytree=True)
-        if not all(isinstance(width, int) and width >= 1 for width in self.hidden):
-            raise ConfigError(f"VDS: hidden = {self.hidden}: expected widths of layers, e.g. (64, 64)")
         require_quantities("VDS", self.space)
 
     def init(self, key: Array) -> VDSState:

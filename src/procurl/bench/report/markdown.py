@@ -15,7 +15,7 @@ HEADER = (
     "strategy", "seeds", "steps", "final return", "95 % interval", "IQM", "mean over training",
     "steps per second", "teacher's time",
 )  # fmt: skip
-SHOWN = ("procurl", "commit", "jax", "numpy", "python", "processor", "devices")  # of the provenance
+SHOWN = ("procurl", "commit", "jax", "gymnax", "brax", "numpy", "python", "processor", "devices")  # of the provenance
 
 
 def tables(collection: Collection) -> str:

@@ -93,7 +93,7 @@ def _row(summary: dict[str, Any], name: str, entry: dict[str, Any], arrays: dict
         variant=variant,
         teacher=entry.get("teacher") or {"class": CLASSES.get(strategy, strategy)},
         config={"steps": int(steps[-1])},
-        space=summary.get("space"),
+        space=entry.get("space", summary.get("space")),
         steps=np.array(steps, int),
         mean=np.array(entry["mean"], float),
         error=np.array(entry["standard_error"], float),
@@ -101,8 +101,8 @@ def _row(summary: dict[str, Any], name: str, entry: dict[str, Any], arrays: dict
         area=None if area is None else (float(area[0]), np.nan if area[1] is None else float(area[1])),
         speed=entry.get("steps_per_second"),
         teacher_share=entry.get("teacher_share_timed_alone"),
-        provenance=summary.get("provenance"),
-        date=summary.get("date"),
+        provenance=entry.get("provenance", summary.get("provenance")),
+        date=entry.get("date", summary.get("date")),
         iteration_steps=int(summary.get("n_steps", 0)),
     )
     if not len(row.steps) == len(row.mean) == len(row.error):
@@ -117,5 +117,8 @@ def _row(summary: dict[str, Any], name: str, entry: dict[str, Any], arrays: dict
     mean_distance = np.divide(
         np.where(finite, distance, 0.0).sum(axis=0), count, out=np.full(count.shape, np.nan), where=count > 0
     )
-    traces = {"contexts": context[began], "iterations": np.nonzero(began)[1], "distance": mean_distance}
+    traces: dict[str, Any] = {"contexts": context[began], "iterations": np.nonzero(began)[1], "distance": mean_distance}
+    if f"{name}/steps" in arrays:  # i64[S, I]  counted, where it also played for its teacher
+        ends = arrays[f"{name}/steps"]
+        traces["iteration_steps"] = round(float(ends[:, -1].mean() / ends.shape[1]))
     return RecordedRun(**{**row.__dict__, **traces, "held_out": arrays["held_out"].astype(np.float32)})

@@ -30,6 +30,7 @@ from procurl.runs.sweep.folder import PROGRAMS, open_sweep, read_plan
 from procurl.runs.sweep.log import Logs
 from procurl.runs.sweep.points import Point, all_points, at_point, name_of, shapes_program
 from procurl.runs.train import engine_for, repeat, require_engine
+from procurl.teachers.base import says
 from procurl.types import Env, HostEnv, Teacher
 
 logger = logging.getLogger("procurl")
@@ -95,7 +96,7 @@ def sweep(
     if resume not in ("auto", "extend", "never"):
         raise ConfigError(f"resume = {resume!r}: expected 'auto', 'extend' or 'never'")
     runs = [_Run(env, *at_point(point, teacher, config), point, seed_numbers, steps) for point in points]
-    plays = getattr(teacher, "plays", False)  # then points take different numbers of steps, and end at different times
+    plays = says(teacher, "plays")  # then points take different numbers of steps, and end at different times
     shaping = [name for name in over if plays or shapes_program(name, points, env, teacher, config)]
     programs = _by_program(runs, shaping)
     if len(programs) > 1:

@@ -99,8 +99,9 @@ def label_shares(results: list[Result]) -> Any:
     figure, grid = panels(len(results), columns=3, height=1.5 + 0.2 * len(shown), beside=1.0)
     for axes, result, label in zip(grid.flat, results, labels(results), strict=False):
         shares = _shares_over_training(tasks, result)
-        edges = np.arange(shares.shape[1] + 1) * steps_per_iteration(result.config) / 1e6
-        mesh = axes.pcolormesh(edges, np.arange(n + 1) - 0.5, shares, vmin=0, vmax=1, cmap="viridis")
+        mesh = axes.pcolormesh(
+            iteration_edges(result) / 1e6, np.arange(n + 1) - 0.5, shares, vmin=0, vmax=1, cmap="viridis"
+        )
         is_target = tasks.are_targets(result.held_out["context"])
         axes.set_yticks(shown, [f"{tasks.names[k]} (target)" if is_target[k] else tasks.names[k] for k in shown])
         axes.set_title(textwrap.fill(label, 36), fontsize=9)
@@ -159,11 +160,16 @@ def figure_three(results: Sequence[Result], *, moments: int = 4) -> Any:
 
 
 def iteration_steps(result: Result) -> np.ndarray:
-    """Steps played before each iteration's tasks were chosen."""
+    """Steps played before each iteration's tasks were chosen, f[I]."""
+    return iteration_edges(result)[:-1]
+
+
+def iteration_edges(result: Result) -> np.ndarray:
+    """Steps where the iterations begin, and where the last one ends, f[I + 1]."""
+    if "steps" in result.trace:  # counted: a loop of somebody's own, or a teacher for whom the student also plays
+        return np.append(0, result.trace["steps"].mean(axis=0))
     n = result.trace["started"].shape[1]
-    if "steps" in result.trace:  # a loop of somebody's own counts them itself
-        return result.trace["steps"].mean(axis=0)
-    return np.arange(n) * steps_per_iteration(result.config)
+    return np.arange(n + 1) * steps_per_iteration(result.config)
 
 
 def smoothed(x: np.ndarray, window: int = 5) -> np.ndarray:
