@@ -181,11 +181,13 @@ def both():
     return [(recorded, jax.tree.map(np.asarray, beside.repeat(recorded))) for recorded in made]
 
 
+@pytest.mark.slow
 def test_the_first_observation_is_box2ds(both):
     for recorded, repeated in both:
         np.testing.assert_allclose(repeated.first_obs, recorded.first_obs, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_one_step_ahead_of_box2d(both):
     """The bounds of benchmarks/bipedal_jax.py, and far tighter ones without stumps."""
     for k, (recorded, repeated) in enumerate(both):

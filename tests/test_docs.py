@@ -314,7 +314,7 @@ def test_every_public_name_has_a_docstring():
             assert thing.__doc__ and not thing.__doc__.startswith(f"{name}("), name  # dataclasses make one up
 
 
-# ---------------------------------------------------------------- the site
+# ------------------------------- the site; it takes long to build, so whoever tests in a browser tests all of it
 
 NO_NETWORK = """
 import socket, sys
@@ -361,12 +361,14 @@ def html(site):
     return {path: Html(path.read_text()) for path in site.rglob("*.html")}
 
 
+@pytest.mark.browser
 def test_the_site_has_every_page(html, site):
     for page in PAGES:
         made = site / re.sub(r"README\.md$", "index.md", page)
         assert made.with_suffix(".html") in html, page
 
 
+@pytest.mark.browser
 def test_pages_load_nothing_from_elsewhere(html):
     for path, page in html.items():
         for url in filter(None, page.loads):
@@ -375,6 +377,7 @@ def test_pages_load_nothing_from_elsewhere(html):
                 assert (path.parent / unquote(urlsplit(url).path)).is_file(), f"{path.name}: {url}"
 
 
+@pytest.mark.browser
 def test_links_and_anchors_lead_somewhere(html):
     broken = []
     for path, page in html.items():
@@ -389,6 +392,7 @@ def test_links_and_anchors_lead_somewhere(html):
     assert broken == []
 
 
+@pytest.mark.browser
 def test_formulas_are_there_without_a_script(site):
     text = (site / "theory.html").read_text()
     assert text.count("<math") > 50 and "arithmatex" not in text and "\\langle" not in text

@@ -137,6 +137,7 @@ def test_seeds_become_one_study(space, whole, tmp_path, command):
     assert list((tmp_path / "pictures").glob("*.png"))
 
 
+@pytest.mark.slow
 def test_pictures_tell_spaces_without_a_name_apart(space, whole, tmp_path, command):
     other = procurl.task_space([0.0, 0.0], [1.0, 10.0], ["a", "b"], target=[0.5, 5.0], pool_size=60, n_held_out=4)
     for seed in (0, 1):
@@ -208,6 +209,7 @@ play(curriculum, 2)
 """
 
 
+@pytest.mark.slow
 def test_who_forgets_to_close_has_a_folder_all_the_same(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "run")], capture_output=True, text=True, timeout=300

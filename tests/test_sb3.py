@@ -78,7 +78,11 @@ ALGORITHMS = {
 
 @pytest.mark.parametrize(
     ("name", "subprocesses"),
-    [("PPO", False), ("PPO", True), ("DQN", False), pytest.param("DQN", True, marks=pytest.mark.slow)],
+    [
+        ("PPO", True),
+        ("DQN", False),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("PPO", False), ("DQN", True))),
+    ],
 )
 def test_every_episode_is_recorded_under_its_own_context_from_the_first_on(space, name, subprocesses):
     algorithm, continuous, arguments = ALGORITHMS[name]

@@ -88,7 +88,12 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(procurl.TEACHERS))
+LONG = ("alp-gmm", "currot", "gradient")  # to compile; they are among the slow tests
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in sorted(procurl.TEACHERS)]
+)
 def test_units_of_contexts_and_returns_change_no_choice(name):
     plain = choices(name, **SMALL.get(name, {}))
     exact = choices(name, unit=(4.0, 0.25), scale=1024.0, **SMALL.get(name, {}))

@@ -121,6 +121,7 @@ def test_a_point_does_not_go_on_alone(whole, command):
         procurl.train(Walk(), teacher(), SMALL, out=out)
 
 
+@pytest.mark.slow
 def test_fields_that_shape_a_program_take_one_each(tmp_path, caplog):
     caplog.set_level("INFO", "procurl")
     over = {"ppo.epochs": [1, 2], "teacher.beta": [0.0, 200.0]}

@@ -118,6 +118,7 @@ def test_more_episodes_than_there_is_room_for_leave_the_latest():
     np.testing.assert_allclose(np.sort(state.memory.ret), np.sort(ret[-10:]), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_it_learns_what_returns_are():
     teacher = vds(updates=300, batch_size=32, memory=100)
     context, _, _ = random_episodes(0)

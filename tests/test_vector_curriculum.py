@@ -113,6 +113,7 @@ def test_what_the_message_advises_works_and_so_does_a_wrapper_below(space):
     assert any("episode" in info for info in infos) and curriculum.episodes.finished.sum() > 1
 
 
+@pytest.mark.slow
 def test_the_page_s_workers_raise_no_alarm_about_forks(tmp_path):
     """A fork of a process with JAX's threads can hang: JAX warns of it, and so does Python from 3.12 on."""
     page = (Path(__file__).parent.parent / "docs/integrations/gymnasium.md").read_text()

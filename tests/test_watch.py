@@ -184,6 +184,7 @@ def test_a_gif_keeps_its_colours_and_holds_the_last_frame(tmp_path):
             assert picture.info["duration"] == (1500 if k == 4 else 100)
 
 
+@pytest.mark.slow
 def test_an_mp4_can_be_played(runs, tmp_path):
     import av
 
