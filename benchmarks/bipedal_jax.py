@@ -10,7 +10,7 @@
 equal in more than 99 % of steps, and episodes that end in the same step. Steps in which a body touches a stump are a
 row of their own; whole episodes are compared by `bipedal_policies.py`. `speed` steps both in turn with random actions,
 and gives steps per second of the clock and of the processor; an ended episode is begun anew. On a machine without
-Box2D, `--alone` steps the walker in JAX only.
+Box2D, `--alone` steps the walker in JAX only; on a GPU also with a kernel for every loop of the solver.
 """
 
 from __future__ import annotations
@@ -194,13 +194,7 @@ def first_observations(sources: dict[str, list[tuple[Any, Any]]]) -> str:
 
 def race(args: argparse.Namespace) -> None:
     if args.alone:
-        for n in args.walkers:
-            began = time.perf_counter()
-            walkers = JaxRunner(n)
-            rates = [walkers.run(max(10, 20_000 // n))[0] for _ in range(args.turns)]
-            seconds = time.perf_counter() - began
-            print(f"{n:8} walkers: {statistics.median(rates):,.0f} steps/s, after {seconds:.0f} s in all", flush=True)
-        print(machine_line())
+        alone(args)
         return
     print(
         f"{'walkers':>8} {'steps/s':>10} {'a CPU second':>13} {'Box2D, one core':>16} {'a CPU second':>13} {'ratio':>6}"
@@ -215,6 +209,28 @@ def race(args: argparse.Namespace) -> None:
     print(f"\nratio: of steps in a CPU second; {machine_line('gymnasium', 'box2d')}")
 
 
+def alone(args: argparse.Namespace) -> None:
+    """Without Box2D. On a GPU also with a kernel for every loop of the solver, and whether the walkers do the same."""
+    from procurl.envs.bipedal.jax_walker import kernel
+
+    for n in args.walkers:
+        plain = None
+        for kernel.ON in (False, True) if args.device == "gpu" else (False,):
+            began = time.perf_counter()
+            walkers = JaxRunner(n)
+            first = walkers.first_returns()
+            rate = statistics.median(walkers.run(max(10, 20_000 // n))[0] for _ in range(args.turns))
+            how, seconds = "kernels" if kernel.ON else "plain", time.perf_counter() - began
+            print(f"{n:8} walkers, {how}: {rate:,.0f} steps/s, after {seconds:.0f} s in all", flush=True)
+            if plain is not None:
+                apart = np.abs(first - plain[0])
+                print(
+                    f"{'':8} {rate / plain[1]:.2f} times as fast; rewards of a first step differ by {apart.max():.1e}"
+                )
+            plain = plain or (first, rate)
+    print(machine_line())
+
+
 class JaxRunner:
     """N walkers with random actions, all steps in one program, as in training: who has ended begins anew."""
 
@@ -223,7 +239,7 @@ class JaxRunner:
         import jax.numpy as jnp
 
         env, space = procurl.make("bipedal-jax")
-        self.n, self.key = n, jax.random.key(0)
+        self.n, self.key, self.env = n, jax.random.key(0), env
 
         def step(carry: Any, key: Any) -> Any:
             k_action, k_task, k_step = jax.random.split(key, 3)
@@ -239,6 +255,16 @@ class JaxRunner:
 
         self.state, _ = jax.jit(jax.vmap(env.reset))(space.from_pool(self.key, jnp.arange(n) % 1000))
         self.play = jax.jit(lambda state, keys: jax.lax.scan(step, state, keys))
+
+    def first_returns(self) -> np.ndarray:
+        """f32[n]: what the walkers get for one step of full action, in a fresh program."""
+        import jax
+        import jax.numpy as jnp
+
+        step = jax.jit(
+            lambda state: jax.vmap(self.env.step, in_axes=(None, 0, 0))(self.key, state, jnp.ones((self.n, 4)))
+        )
+        return np.asarray(step(self.state)[1].reward)
 
     def run(self, steps: int) -> tuple[float, float]:
         """Steps per second of the clock and of the processor."""

@@ -28,14 +28,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 Rows = NDArray[Any]  # an array of vectors [N], and of numbers that all walkers share
 
 BLOCK = 32  # walkers of a kernel's block: the threads of a warp
+# No GPU has run these kernels yet: `benchmarks/bipedal_jax.py speed --alone --device gpu` turns them on, compares
+# them with the plain functions, and times both.
+ON = False
 
 
 def in_one_kernel(function: F) -> F:
-    """`function` of arrays [..., N]; on a GPU, as one kernel."""
+    """`function` of arrays [..., N]; on a GPU, as one kernel (if they are on)."""
 
     def run(*args: Any) -> Any:
-        wanted = jax.default_backend() == "gpu" and find_spec("jax.experimental.pallas.triton") is not None
-        return as_kernel(function, *args) if wanted else function(*args)
+        possible = jax.default_backend() == "gpu" and find_spec("jax.experimental.pallas.triton") is not None
+        return as_kernel(function, *args) if ON and possible else function(*args)
 
     return wraps(function)(run)  # type: ignore[return-value]
 
