@@ -2,7 +2,8 @@
 
     V(c) = sum_i w_i R_i / sum_i w_i,    w_i = exp(-|c - c_i|^2 / 2h^2) for |c - c_i| <= 3h
 
-With no pair in reach, V(c) is the plain mean of the ten nearest.
+With no pair in reach, V(c) is the plain mean of the ten nearest. Before the first return that is not 0, as it is on
+Point Mass until the first success, V is 0 everywhere, and nothing is computed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from procurl.teachers.base import once_if
 from procurl.teachers.success_buffer import Pairs
 from procurl.teachers.transport import squared_distances
 
@@ -33,8 +35,12 @@ class Within(NamedTuple):
 def estimate(pairs: list[Pairs], context: Array, h: Array | float) -> Array:
     """V at each of n contexts, f32[n, d] -> f32[n]."""
     known, ret, valid = _together(pairs)
-    square = jnp.where(valid, squared_distances(context, known), jnp.inf)
-    return local_mean(square, ret, h, Within(jnp.float32(0.0), jnp.max(jnp.where(valid, square, 0.0))), FINE)
+
+    def values(_: Array) -> Array:
+        square = jnp.where(valid, squared_distances(context, known), jnp.inf)
+        return local_mean(square, ret, h, Within(jnp.float32(0.0), jnp.max(jnp.where(valid, square, 0.0))), FINE)
+
+    return once_if(jnp.any(ret != 0), values, jnp.zeros(context.shape[0]))
 
 
 def estimate_around(
@@ -61,6 +67,8 @@ def estimate_around(
         square = jnp.where(counts[:, None], sum(squares[1:], squares[0]), jnp.inf)  # f32[block, c, k]
         local = jax.vmap(local_mean, in_axes=(0, 0, None, 0, None))(square, ret[rows], h, tenth, COARSE)
         return done + block, jax.lax.dynamic_update_slice_in_dim(value, local, first, 0)
+
+    n_asked = jnp.where(jnp.any(ret != 0), n_asked, 0)
 
     def unfinished(carry: tuple[Array, Array]) -> Array:
         return carry[0] < n_asked
