@@ -153,7 +153,8 @@ class CURROT:
         Only to places that are good enough, if there are enough of those.
         """
 
-        def repaired(_: tuple[Array, Array]) -> tuple[Array, Array]:
+        def repaired(state: tuple[Array, Array], found: Array) -> tuple[Array, Array]:
+            particles, valid = state
             good = self._estimate(pairs, found) >= self._delta
             eligible = good | (jnp.sum(good) < jnp.sum(~valid))
             cost = jnp.where(eligible, squared_distances(particles, found), jnp.inf)
@@ -161,7 +162,7 @@ class CURROT:
             column = assign(cost)
             return jnp.where(valid[:, None], particles, found[column]), valid | good[column]
 
-        return once_if(jnp.any(~valid), repaired, (particles, valid))
+        return once_if(jnp.any(~valid), repaired, (particles, valid), found)
 
     def _advance(
         self, pairs: list[Pairs], particles: Array, valid: Array, aim: Array, ball: Array, k_consult: Array

@@ -37,11 +37,11 @@ def estimate(pairs: list[Pairs], context: Array, h: Array | float) -> Array:
     """V at each of n contexts, f32[n, d] -> f32[n]."""
     known, ret, valid = _together(pairs)
 
-    def values(_: Array) -> Array:
+    def values(_: Array, context: Array, known: Array, ret: Array) -> Array:
         square = jnp.where(valid, squared_distances(context, known), jnp.inf)
         return local_mean(square, ret, h, Within(jnp.float32(0.0), jnp.max(jnp.where(valid, square, 0.0))), FINE)
 
-    return once_if(jnp.any(ret != 0), values, jnp.zeros(context.shape[0]))
+    return once_if(jnp.any(ret != 0), values, jnp.zeros(context.shape[0]), context, known, ret)
 
 
 def estimate_around(
@@ -115,13 +115,13 @@ def local_mean(square: Array, ret: Array, h: Array | float, tenth_within: Within
     total, weights = _row_sums(weight, ret), _row_sums(weight)
     lonely = weights == 0
 
-    def mean_of_nearest(_: Array) -> Array:
+    def mean_of_nearest(_: Array, square: Array) -> Array:
         tenth = _tenth_smallest(square, tenth_within, halvings)
         nearest = ((square <= tenth[..., None]) & jnp.isfinite(square)).astype(jnp.float32)
         return _row_sums(nearest, ret) / jnp.maximum(_row_sums(nearest), 1.0)
 
     # Outside of a loop, XLA would compute the squares once more for every mask.
-    nearby = once_if(jnp.any(lonely), mean_of_nearest, jnp.zeros(lonely.shape))
+    nearby = once_if(jnp.any(lonely), mean_of_nearest, jnp.zeros(lonely.shape), square)
     return jnp.where(lonely, nearby, total / jnp.where(lonely, 1.0, weights))
 
 

@@ -108,10 +108,10 @@ def successes(old: Pairs, new: Pairs, delta: Scalar, targets: Array) -> tuple[Ar
     full_of_successes = (old.size == n) & (below == 0) & (n_accepted > 0)
     context, counts = jnp.concatenate([new.context, old.context]), jnp.concatenate([accepted, old.valid])
 
-    def nearest(_: Array) -> Array:
+    def nearest(_: Array, targets: Array, context: Array, counts: Array) -> Array:
         return assign(jnp.where(counts, squared_distances(targets, context), jnp.inf))
 
-    rows = once_if(full_of_successes, nearest, replaced.astype(jnp.int32))
+    rows = once_if(full_of_successes, nearest, replaced.astype(jnp.int32), targets, context, counts)
     return rows, jnp.where(full_of_successes, n, size)
 
 
