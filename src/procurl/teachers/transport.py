@@ -28,8 +28,9 @@ from procurl.types import TaskSpace
 NARROWEST, WIDEST = 1e-6, 1e15  # of the widest dimension of a space in which distances are measured
 ROUNDS, COOLING = 150, 0.91  # of Sinkhorn's algorithm: a GPU plays many rounds faster than it searches
 # On a CPU more would take longer than they save.
-TEMPERATURES, HURRIED_COOLING, EXCHANGES, STRETCH = 8, 0.3, 5, 1.5
-FEW = 0.1  # columns to spare, as a share of the rows, with which SciPy is faster on the upright problem
+TEMPERATURES, HURRIED_COOLING, EXCHANGES = 8, 0.3, 5
+STRETCH, STRETCH_WITH_SPARE = 1.5, 1.3
+FEW = 0.12  # columns to spare, as a share of the rows, with which SciPy is faster on the upright problem
 
 
 def assign(cost: Array) -> Array:
@@ -135,11 +136,11 @@ def hurried_prices(cost: Array) -> Array:
     """The same for a CPU, where exponentials are dear and products cheap, f32[..., m].
 
     At each of few temperatures K_ij = exp((f_i + g_j - cost_ij) / T) is computed once, and rows and columns answer each
-    other by products with it, each step stretched by a half (over-relaxation); with f_i no row needs its maximum:
+    other by products with it, each step stretched by up to a half (over-relaxation); with f_i no row needs its maximum:
 
         u <- u^(1-w) / (K v)^w,    v <- v^(1-w) / (K'u)^w,    then f <- f + T log u, g <- g + T log v
 
-    All prices stay 0 where SciPy needs no help: where rows want the same column, but nearly as many are to spare.
+    All prices stay 0 where SciPy needs no help: where few rows want a column that another wants, for what is to spare.
     """
     n, m = cost.shape[-2:]
     finite = jnp.isfinite(cost)
@@ -149,13 +150,14 @@ def hurried_prices(cost: Array) -> Array:
     usable = jnp.matmul(jnp.ones(n), finite.astype(jnp.float32)) > 0  # bool[..., m]
     n_usable = jnp.sum(usable, -1)
     spare = jnp.maximum(n_usable - n, 0).astype(jnp.float32)[..., None]
-    stretch = jnp.where(spare > 0, 1.0, STRETCH)
+    stretch = jnp.where(spare > 0, STRETCH_WITH_SPARE, STRETCH)
 
     choosy = jnp.any(cost != cost[..., :1], -1)  # bool[..., n]
     n_choosy = jnp.sum(choosy, -1)
     favourite = jnp.any(choosy[..., None] & (cost == jnp.min(cost, -1, keepdims=True)), -2)
     conflicts = n_choosy - jnp.sum(favourite, -1)
-    contested = conflicts > 2 * (n_usable - n_choosy)
+    all_alike = jnp.all(cost == cost[..., :1, :], (-2, -1))
+    contested = (conflicts > jnp.minimum(2 * (n_usable - n_choosy), n // 2)) & ~all_alike
 
     def play(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         turn, f, g = carry
@@ -233,6 +235,8 @@ def _assign_choosy(cost: np.ndarray, price: np.ndarray) -> np.ndarray:
 def _assign_finite(cost: np.ndarray, price: np.ndarray) -> np.ndarray:
     """With prices: the square problem with the prices taken off has the same solutions, and most of the search done."""
     n, m = cost.shape
+    if n and (cost == cost[0]).all():  # as where the target is a single task; SciPy takes very long over such a problem
+        return np.argsort(cost[0], kind="stable")[:n]
     if not price.any():
         return linear_sum_assignment(cost)[1]
     reduced = np.zeros((m, m))  # the rows beyond n take the columns that stay free
