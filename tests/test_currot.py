@@ -16,7 +16,7 @@ from procurl.errors import ConfigError
 from procurl.programs import jit
 from procurl.targets import Mixture
 from procurl.teachers import nadaraya_watson
-from procurl.teachers.currot import CURROT, candidates
+from procurl.teachers.currot import CURROT, candidates, in_ball
 from procurl.teachers.nadaraya_watson import estimate, estimate_around
 from procurl.teachers.success_buffer import Pairs, absorb, latest, no_pairs, remember, search_samples
 
@@ -216,8 +216,8 @@ def test_candidates_stay_in_the_ball_and_look_ahead():
     aim[:5] = particles[:5]  # arrived
     aim[5:15] = particles[5:15] + 0.05
     valid = rng.random(60) < 0.5
-    scattered = jax.jit(candidates, static_argnums=5)
-    straight, around = scattered(jax.random.key(0), particles, aim, valid, np.float32(0.3), 100)
+    scattered = jax.jit(lambda key, *given: candidates(in_ball(key, 100, 3), *given))
+    straight, around = scattered(jax.random.key(0), particles, aim, valid, np.float32(0.3))
     way = aim - particles
     moved = np.linalg.norm(np.asarray(around) - particles[:, None], axis=-1)
     assert np.isfinite(around).all()

@@ -8,7 +8,7 @@ from jax.sharding import Mesh, PartitionSpec
 from scipy.optimize import linear_sum_assignment
 
 from procurl.teachers.matching import _begun, _extended
-from procurl.teachers.transport import assign, assign_on_device, prices, squared_distances
+from procurl.teachers.transport import assign, assign_on_device, hurried_prices, prices, squared_distances
 
 costs, priced = jax.jit(squared_distances), jax.jit(prices)
 SOLVERS = {"as here": assign, "as on a GPU": assign_on_device}
@@ -64,6 +64,12 @@ def test_rows_that_do_not_care_take_what_is_left(choosy, assigned):
     rng = np.random.default_rng(choosy)
     cost = rng.random((30, 41)).astype(np.float32)
     cost[rng.permutation(30)[choosy:]] = 0.5
+    assert_optimal(cost, assigned(cost))
+
+
+def test_rows_that_are_all_alike_take_the_cheapest_columns(assigned):
+    rng = np.random.default_rng(0)
+    cost = np.tile(rng.random(41).astype(np.float32), (30, 1))
     assert_optimal(cost, assigned(cost))
 
 
@@ -143,6 +149,18 @@ def test_prices_are_finite_and_ask_more_for_what_everybody_wants():
     assert np.isfinite(price).all()
     assert np.argsort(price).tolist() != sorted(range(45)), "not constant"
     assert price[:30].max() < price[30:].min(), "potentials fall where demand is high"
+
+
+def test_on_a_cpu_prices_are_asked_for_only_where_rows_are_in_each_others_way():
+    hurried = jax.jit(hurried_prices)
+    points, targets = clouds(0, 30, 41, spread=0.05)
+    crowded = np.asarray(hurried(costs(points, targets)))
+    assert np.isfinite(crowded).all() and crowded.any()
+    assert not np.asarray(hurried(costs(points, points))).any(), "everybody has a favourite of their own"
+    unlike = np.stack([costs(points, targets), costs(points, np.vstack([points, points[:11] + np.float32(9.0)]))])
+    batch = np.asarray(hurried(unlike))
+    assert not batch[1].any(), "each problem of a batch for itself"
+    np.testing.assert_allclose(batch[0], crowded, atol=1e-4)
 
 
 def test_too_few_columns_are_refused():

@@ -165,11 +165,17 @@ def wrapped(teacher: Any, redraw_every: int | None = None, on_pool: bool = False
     return OnPool(teacher) if on_pool else teacher
 
 
-def once_if(due: Array, update: Callable[[State], State], state: State) -> State:
-    """`update(state)` if it is due. Unlike `lax.cond`, nothing is computed under `vmap` where it is due for no seed."""
+def once_if(due: Array, update: Callable[..., State], state: State, *given: Any) -> State:
+    """`update(state, *given)` if it is due. Unlike `lax.cond`, nothing is computed under `vmap` where it is due for no
+    seed.
+
+    Pass as `given` what the update uses beside the state: XLA moves what depends on nothing in the loop out of the
+    loop, and then it is always computed.
+    """
 
     def step(carry: tuple[Array, State]) -> tuple[Array, State]:
-        return jnp.bool_(False), update(carry[1])
+        _, held = jax.lax.optimization_barrier((carry[0], given))
+        return jnp.bool_(False), update(carry[1], *held)
 
     return jax.lax.while_loop(lambda carry: carry[0], step, (due, state))[1]
 

@@ -97,23 +97,36 @@ class CURROT:
         value = self._estimate(pairs, watched.particles)
         threshold_reached = state.threshold_reached | (jnp.mean(value) >= self._delta)
 
-        particles, valid = self._repair(watched, value >= self._delta, k_search)
-        aim = self._aim(particles, k_aim)
-        particles = self._advance(pairs, particles, valid, aim, k_candidates)
-        return watched._replace(
-            particles=jnp.where(threshold_reached, particles, state.particles), threshold_reached=threshold_reached
+        # Drawn out here, as XLA would draw a sample again for every distance that is measured to it.
+        found = search_samples(
+            k_search, watched.success, watched.delta_reached, self._delta, self.epsilon, watched.r_min, self._box
         )
+        targets = self._targets(k_aim)
+        k_ball, k_consult = jax.random.split(k_candidates)
+        ball = in_ball(k_ball, self.n_candidates, self.space.dim)
+
+        def moved(particles: Array) -> Array:
+            particles, valid = self._repair(pairs, particles, value >= self._delta, found)
+            aim = targets[assign(squared_distances(particles, targets))]  # the optimal transport to fresh targets
+            return self._advance(pairs, particles, valid, aim, ball, k_consult)
+
+        particles = once_if(threshold_reached, moved, watched.particles)
+        return watched._replace(particles=particles, threshold_reached=threshold_reached)
 
     def _remember(self, state: CurrotState, key: Array) -> CurrotState:
         """The buffers after the episodes that were waiting."""
         new = state.waiting
-        targets = self.space.scaled(self.space.sample_target(key, self.n_particles).context)
+        targets = self._targets(key)
         success, reached, refused = absorb(state.success, new, state.delta_reached, self._delta, targets)
         fail = remember(state.fail, new, refused & state.threshold_reached)
         lowest = jnp.min(jnp.where(new.valid, new.ret, jnp.inf))
         r_min = jnp.where(jnp.isfinite(state.r_min), state.r_min, lowest)
         waiting = no_pairs(*new.context.shape)
         return state._replace(waiting=waiting, success=success, fail=fail, delta_reached=reached, r_min=r_min)
+
+    def _targets(self, key: Array) -> Array:
+        """As many as there are particles, f32[n, d]."""
+        return self.space.scaled(self.space.sample_target(key, self.n_particles).context)
 
     def _estimate(self, pairs: list[Pairs], context: Array) -> Array:
         return estimate(pairs, context, self._bandwidth)
@@ -134,34 +147,32 @@ class CURROT:
     def _bandwidth(self) -> Array:
         return 0.3 * self._radius
 
-    def _repair(self, state: CurrotState, valid: Array, key: Array) -> tuple[Array, Array]:
+    def _repair(self, pairs: list[Pairs], particles: Array, valid: Array, found: Array) -> tuple[Array, Array]:
         """Particles where the student fails go to places near its successes: f32[n, d] and bool[n], valid now.
 
         Only to places that are good enough, if there are enough of those.
         """
-        given = state.delta_reached, self._delta, self.epsilon, state.r_min, self._box
-        found = search_samples(key, state.success, *given)
-        good = self._estimate([state.success, state.fail], found) >= self._delta
-        eligible = good | (jnp.sum(good) < jnp.sum(~valid))
-        cost = jnp.where(eligible, squared_distances(state.particles, found), jnp.inf)
-        cost = jnp.where(valid[:, None], 0.0, cost)  # the others take what is left, and ignore it
-        column = assign(cost)
-        particles = jnp.where(valid[:, None], state.particles, found[column])
-        return particles, valid | good[column]
 
-    def _aim(self, particles: Array, key: Array) -> Array:
-        """Where each particle would go: the optimal transport to fresh targets."""
-        targets = self.space.scaled(self.space.sample_target(key, self.n_particles).context)
-        return targets[assign(squared_distances(particles, targets))]
+        def repaired(state: tuple[Array, Array], found: Array) -> tuple[Array, Array]:
+            particles, valid = state
+            good = self._estimate(pairs, found) >= self._delta
+            eligible = good | (jnp.sum(good) < jnp.sum(~valid))
+            cost = jnp.where(eligible, squared_distances(particles, found), jnp.inf)
+            cost = jnp.where(valid[:, None], 0.0, cost)  # the others take what is left, and ignore it
+            column = assign(cost)
+            return jnp.where(valid[:, None], particles, found[column]), valid | good[column]
 
-    def _advance(self, pairs: list[Pairs], particles: Array, valid: Array, aim: Array, key: Array) -> Array:
+        return once_if(jnp.any(~valid), repaired, (particles, valid), found)
+
+    def _advance(
+        self, pairs: list[Pairs], particles: Array, valid: Array, aim: Array, ball: Array, k_consult: Array
+    ) -> Array:
         """Each particle takes the place nearest to its aim that is good enough, or else the best place around.
 
         The straight step is the nearest of all places in the trust region (clipping to the box changes nothing about
         that), so only particles whose straight step is not good enough have to look around.
         """
-        k_candidates, k_consult = jax.random.split(key)
-        straight, around = candidates(k_candidates, particles, aim, valid, self._radius, self.n_candidates)
+        straight, around = candidates(ball, particles, aim, valid, self._radius)
         around = jnp.clip(around, *self._box)  # the straight step never leaves the box
         free = self._estimate(pairs, straight) > self._delta
 
@@ -176,18 +187,20 @@ class CURROT:
         return jnp.where(free[:, None], straight, jnp.zeros_like(best).at[blocked_first].set(best))
 
 
-def candidates(key: Array, particles: Array, aim: Array, valid: Array, radius: Array, n: int) -> tuple[Array, Array]:
-    """The straight step, f32[p, d], and places around: staying, the straight step, n random ones, f32[p, n + 2, d].
-
-    The random ones fill a ball of radius min(radius, way to go), the same for all particles; a valid particle folds
-    the half that looks away from its aim over to the other side.
-    """
-    d = particles.shape[1]
+def in_ball(key: Array, n: int, d: int) -> Array:
+    """Random points of the unit ball, f32[n, d]."""
     k_direction, k_length = jax.random.split(key)
     direction = jax.random.normal(k_direction, (n, d))
     direction /= jnp.maximum(jnp.linalg.norm(direction, axis=1, keepdims=True), 1e-12)
-    ball = direction * jax.random.uniform(k_length, (n, 1)) ** (1.0 / d)  # f32[n, d]
+    return direction * jax.random.uniform(k_length, (n, 1)) ** (1.0 / d)
 
+
+def candidates(ball: Array, particles: Array, aim: Array, valid: Array, radius: Array) -> tuple[Array, Array]:
+    """The straight step, f32[p, d], and places around: staying, the straight step, n random ones, f32[p, n + 2, d].
+
+    The random ones fill a ball of radius min(radius, way to go), the same for all particles (`ball`, f32[n, d]); a
+    valid particle folds the half that looks away from its aim over to the other side.
+    """
     way = aim - particles
     length = jnp.linalg.norm(way, axis=1, keepdims=True)  # f32[p, 1]
     ahead = jnp.where(length > 1e-9, way / jnp.maximum(length, 1e-9), 0.0)

@@ -2,7 +2,8 @@
 
     V(c) = sum_i w_i R_i / sum_i w_i,    w_i = exp(-|c - c_i|^2 / 2h^2) for |c - c_i| <= 3h
 
-With no pair in reach, V(c) is the plain mean of the ten nearest.
+With no pair in reach, V(c) is the plain mean of the ten nearest. Before the first return that is not 0, as it is on
+Point Mass until the first success, V is 0 everywhere, and nothing is computed.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from procurl.teachers.base import once_if
 from procurl.teachers.success_buffer import Pairs
 from procurl.teachers.transport import squared_distances
 
 NEAREST = 10  # pairs that count where none is in reach
 CONSULTED = 64  # pairs that a particle looks at, at most
 FINE, COARSE = 16, 10  # halvings of the interval in which the tenth nearest is sought: from nothing, from good bounds
+PIECE = 32  # of a row, in which chosen entries are counted
 BLOCK = 16  # particles at a time: what a hundred places around each need stays in a core's cache
 
 
@@ -33,8 +36,12 @@ class Within(NamedTuple):
 def estimate(pairs: list[Pairs], context: Array, h: Array | float) -> Array:
     """V at each of n contexts, f32[n, d] -> f32[n]."""
     known, ret, valid = _together(pairs)
-    square = jnp.where(valid, squared_distances(context, known), jnp.inf)
-    return local_mean(square, ret, h, Within(jnp.float32(0.0), jnp.max(jnp.where(valid, square, 0.0))), FINE)
+
+    def values(_: Array, context: Array, known: Array, ret: Array) -> Array:
+        square = jnp.where(valid, squared_distances(context, known), jnp.inf)
+        return local_mean(square, ret, h, Within(jnp.float32(0.0), jnp.max(jnp.where(valid, square, 0.0))), FINE)
+
+    return once_if(jnp.any(ret != 0), values, jnp.zeros(context.shape[0]), context, known, ret)
 
 
 def estimate_around(
@@ -59,8 +66,11 @@ def estimate_around(
         there = known[rows]  # f32[block, k, d]
         squares = [(around[:, :, None, k] - there[:, None, :, k]) ** 2 for k in range(d)]
         square = jnp.where(counts[:, None], sum(squares[1:], squares[0]), jnp.inf)  # f32[block, c, k]
-        local = jax.vmap(local_mean, in_axes=(0, 0, None, 0, None))(square, ret[rows], h, tenth, COARSE)
+        tenth = Within(*(bound[:, None] for bound in tenth))  # the same for all places of a centre
+        local = local_mean(square, ret[rows], h, tenth, COARSE)
         return done + block, jax.lax.dynamic_update_slice_in_dim(value, local, first, 0)
+
+    n_asked = jnp.where(jnp.any(ret != 0), n_asked, 0)
 
     def unfinished(carry: tuple[Array, Array]) -> Array:
         return carry[0] < n_asked
@@ -82,14 +92,15 @@ def consulted(
     reach = jnp.sqrt(jnp.max(jnp.sum((places - centre[:, None]) ** 2, axis=-1), axis=-1))  # f32[n]
     square = jnp.where(valid, squared_distances(centre, known), jnp.inf)
     largest = jnp.max(jnp.where(valid, square, 0.0))
-    tenth = jnp.sqrt(_tenth_smallest(square, Within(jnp.float32(0.0), largest), FINE, jnp.bool_(True)))
+    tenth = jnp.sqrt(_tenth_smallest(square, Within(jnp.float32(0.0), largest), FINE))
     radius = jnp.maximum(reach + 3 * h, 1.001 * (2 * reach + tenth))
     matters = jnp.isfinite(square) & (square <= radius[:, None] ** 2)
-    so_far = jnp.cumsum(matters, axis=1)
-    nth = jax.vmap(partial(jnp.searchsorted, v=jnp.arange(1, k + 1), method="scan_unrolled"))
+    so_far = _counted(matters)
+    # A loop, or XLA would do the search again for every number that depends on it.
+    nth = jax.vmap(partial(jnp.searchsorted, v=jnp.arange(1, k + 1), method="scan"))
     rows = jnp.minimum(nth(so_far), m - 1).astype(jnp.int32)
 
-    number = jnp.sum(matters, axis=1)
+    number = so_far[:, -1]
     some_left_out = number > k  # then the ten nearest of those that are left may be anywhere among them
     low = jnp.where(some_left_out, 0.0, jnp.maximum(0.999 * tenth - reach, 0.0))
     high = jnp.where(some_left_out, radius, 1.001 * tenth) + reach
@@ -97,42 +108,57 @@ def consulted(
 
 
 def local_mean(square: Array, ret: Array, h: Array | float, tenth_within: Within, halvings: int) -> Array:
-    """The estimate from squared distances (infinite: does not count) and returns, f32[n, k], f32[k] -> f32[n]."""
+    """The estimate from squared distances (infinite: does not count) and returns, f32[..., n, k], f32[..., k] ->
+    f32[..., n].
+    """
     weight = jnp.where(square <= 9 * h**2, jnp.exp(-square / (2 * h**2)), 0.0)
     total, weights = _row_sums(weight, ret), _row_sums(weight)
     lonely = weights == 0
-    tenth = _tenth_smallest(square, tenth_within, halvings, jnp.any(lonely))
-    nearest = ((square <= tenth[:, None]) & jnp.isfinite(square)).astype(jnp.float32)
-    mean_of_nearest = _row_sums(nearest, ret) / jnp.maximum(_row_sums(nearest), 1.0)
-    return jnp.where(lonely, mean_of_nearest, total / jnp.where(lonely, 1.0, weights))
+
+    def mean_of_nearest(_: Array, square: Array) -> Array:
+        tenth = _tenth_smallest(square, tenth_within, halvings)
+        nearest = ((square <= tenth[..., None]) & jnp.isfinite(square)).astype(jnp.float32)
+        return _row_sums(nearest, ret) / jnp.maximum(_row_sums(nearest), 1.0)
+
+    # Outside of a loop, XLA would compute the squares once more for every mask.
+    nearby = once_if(jnp.any(lonely), mean_of_nearest, jnp.zeros(lonely.shape), square)
+    return jnp.where(lonely, nearby, total / jnp.where(lonely, 1.0, weights))
 
 
-def _tenth_smallest(square: Array, within: Within, halvings: int, needed: Array) -> Array:
-    """The radius around ten entries of each row, f32[n, k] -> f32[n]; infinite if there are fewer.
+def _tenth_smallest(square: Array, within: Within, halvings: int) -> Array:
+    """The radius around ten entries of each row, f32[..., n, k] -> f32[..., n]; infinite if there are fewer.
 
-    By bisection on the count, which is far cheaper than sorting and takes equal entries together. Nothing is done, and
-    the result is meaningless, where it is not `needed`.
+    By bisection on the count, which is far cheaper than sorting and takes equal entries together.
     """
-    n = square.shape[0]
 
-    def halve(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        turn, low, high = carry
+    def halve(_: int, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bounds
         middle = (low + high) / 2
-        enough = _row_sums((square <= middle[:, None]).astype(jnp.float32)) >= NEAREST
-        return turn + 1, jnp.where(enough, low, middle), jnp.where(enough, middle, high)
+        enough = _row_sums((square <= middle[..., None]).astype(jnp.float32)) >= NEAREST
+        return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
 
-    def unfinished(carry: tuple[Array, Array, Array]) -> Array:
-        return (carry[0] < halvings) & needed
+    low, high = (jnp.broadcast_to(jnp.where(jnp.isfinite(x), x, 0.0), square.shape[:-1]) for x in within)
+    high = jax.lax.fori_loop(0, halvings, halve, (low, high))[1]
+    return jnp.where(_row_sums(jnp.isfinite(square).astype(jnp.float32)) >= NEAREST, high, jnp.inf)
 
-    low, high = (jnp.broadcast_to(jnp.where(jnp.isfinite(x), x, 0.0), (n,)) for x in within)
-    high = jax.lax.while_loop(unfinished, halve, (jnp.int32(0), low, high))[2]
-    return jnp.where(jnp.sum(jnp.isfinite(square), axis=1) >= NEAREST, high, jnp.inf)
+
+def _counted(chosen: Array) -> Array:
+    """How many of each row are chosen so far, bool[n, m] -> i32[n, m]: `cumsum`, which XLA takes long over on a CPU.
+
+    Within pieces of a row by a product, and then piece by piece; counts are exact in float32.
+    """
+    n, m = chosen.shape
+    pieces = jnp.pad(chosen, ((0, 0), (0, -m % PIECE))).reshape(n, -1, PIECE).astype(jnp.float32)
+    within = jnp.matmul(pieces, jnp.triu(jnp.ones((PIECE, PIECE))))
+    whole = within[..., -1]
+    before = jnp.cumsum(whole, axis=1) - whole
+    return (within + before[..., None]).reshape(n, -1)[:, :m].astype(jnp.int32)
 
 
 def _row_sums(x: Array, weight: Array | None = None) -> Array:
     """Sums over the last axis as a product with a vector: XLA's own reduction is slower on a CPU."""
     vector = jnp.ones(x.shape[-1]) if weight is None else weight
-    return jnp.matmul(x, vector, precision=jax.lax.Precision.HIGHEST)
+    return jnp.matmul(x, vector[..., None], precision=jax.lax.Precision.HIGHEST)[..., 0]
 
 
 def _together(pairs: list[Pairs]) -> tuple[Array, Array, Array]:

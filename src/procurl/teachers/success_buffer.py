@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from procurl.check.numbers import LARGEST
-from procurl.teachers.base import draw
+from procurl.teachers.base import draw, once_if
 from procurl.teachers.transport import assign, squared_distances
 from procurl.types import Episodes
 
@@ -106,10 +106,13 @@ def successes(old: Pairs, new: Pairs, delta: Scalar, targets: Array) -> tuple[Ar
     size = jnp.minimum(jnp.sum(stays), n).astype(jnp.int32)
 
     full_of_successes = (old.size == n) & (below == 0) & (n_accepted > 0)
-    cost = squared_distances(targets, jnp.concatenate([new.context, old.context]))
-    cost = jnp.where(jnp.concatenate([accepted, old.valid]), cost, jnp.inf)
-    nearest = assign(jnp.where(full_of_successes, cost, 0.0))  # a problem of zeros takes no time
-    return jnp.where(full_of_successes, nearest, replaced), jnp.where(full_of_successes, n, size)
+    context, counts = jnp.concatenate([new.context, old.context]), jnp.concatenate([accepted, old.valid])
+
+    def nearest(_: Array, targets: Array, context: Array, counts: Array) -> Array:
+        return assign(jnp.where(counts, squared_distances(targets, context), jnp.inf))
+
+    rows = once_if(full_of_successes, nearest, replaced.astype(jnp.int32), targets, context, counts)
+    return rows, jnp.where(full_of_successes, n, size)
 
 
 def remember(old: Pairs, new: Pairs, chosen: Array) -> Pairs:

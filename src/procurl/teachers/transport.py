@@ -3,7 +3,8 @@
 With as many points on either side an optimal plan is an assignment. On a CPU, SciPy finds it exactly; elsewhere
 `matching.py` does, without leaving the device. Both take long when many rows want the same column, as they do when a
 cloud is still far from its target, and are fast when the columns come with sensible prices. `prices` finds such prices
-with some rounds of Sinkhorn's algorithm: they change how long the search takes, and never what it finds.
+with some rounds of Sinkhorn's algorithm, and `hurried_prices` does for a CPU: they change how long the search takes,
+and never what it finds.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from procurl.teachers.quantities import require_quantities
 from procurl.types import TaskSpace
 
 NARROWEST, WIDEST = 1e-6, 1e15  # of the widest dimension of a space in which distances are measured
-# Of Sinkhorn's algorithm: more rounds would take longer than they save. A GPU plays them faster than it searches.
-ROUNDS, COOLING = 24, 0.65
-ROUNDS_ELSEWHERE, COOLING_ELSEWHERE = 150, 0.91
+ROUNDS, COOLING = 150, 0.91  # of Sinkhorn's algorithm: a GPU plays many rounds faster than it searches
+# On a CPU more would take longer than they save.
+TEMPERATURES, HURRIED_COOLING, EXCHANGES = 8, 0.3, 5
+STRETCH, STRETCH_WITH_SPARE = 1.5, 1.3
+FEW = 0.12  # columns to spare, as a share of the rows, with which SciPy is faster on the upright problem
 
 
 def assign(cost: Array) -> Array:
@@ -43,7 +46,7 @@ def assign(cost: Array) -> Array:
 
 def assign_on_device(cost: Array) -> Array:
     """The same by `matching.match`; for a GPU."""
-    guess = prices(cost, ROUNDS_ELSEWHERE, COOLING_ELSEWHERE)
+    guess = prices(cost)
     problems = cost.reshape(-1, *cost.shape[-2:]), guess.reshape(-1, guess.shape[-1])
     return jax.vmap(match)(*problems).reshape(cost.shape[:-1])
 
@@ -60,7 +63,7 @@ def _assign_on_host(cost: Array) -> Array:
         np.asarray(out)[...] = _assign_all(*(np.asarray(buffer) for buffer in buffers))
 
     shape = jax.ShapeDtypeStruct(cost.shape[:-1], jnp.int32)
-    guess = prices(cost, ROUNDS, COOLING, only_contested=True)
+    guess = hurried_prices(cost)
     return buffer_callback(fill, shape, vmap_method="broadcast_all")(cost, guess)
 
 
@@ -90,7 +93,7 @@ def require_distances(owner: str, space: TaskSpace) -> None:
         )
 
 
-def prices(cost: Array, rounds: int = ROUNDS, cooling: float = COOLING, only_contested: bool = False) -> Array:
+def prices(cost: Array, rounds: int = ROUNDS, cooling: float = COOLING) -> Array:
     """Approximate prices of the columns, f32[..., m]: the potentials of the entropic problem as it cools.
 
     Every row divides itself among the columns, cheap ones first (T is the temperature); then the columns that too
@@ -98,8 +101,7 @@ def prices(cost: Array, rounds: int = ROUNDS, cooling: float = COOLING, only_con
 
         P_ij = softmax_j((g_j - cost_ij) / T),    g_j <- g_j - T log sum_i P_ij
 
-    One more row of no cost, as heavy as there are columns to spare, takes what stays free. With `only_contested` all
-    prices stay 0 where few rows have a choice to make: SciPy needs no help there.
+    One more row of no cost, as heavy as there are columns to spare, takes what stays free.
     """
     n, m = cost.shape[-2:]
     finite = jnp.isfinite(cost)
@@ -122,13 +124,70 @@ def prices(cost: Array, rounds: int = ROUNDS, cooling: float = COOLING, only_con
         return t + 1, jnp.where(usable, g - temperature * jnp.log(jnp.maximum(wanted, 1e-30)), 0.0)
 
     choosy = jnp.max(cost, -1) != jnp.min(cost, -1)  # bool[..., n]
-    contested = jnp.sum(choosy, -1) > (n // 2 if only_contested else 0)
 
     def warm(carry: tuple[Array, Array]) -> Array:
-        return (carry[0] < rounds) & jnp.any(contested)
+        return (carry[0] < rounds) & jnp.any(choosy)
 
     _, g = jax.lax.while_loop(warm, play, (jnp.int32(0), jnp.zeros((*cost.shape[:-2], m))))
     return jnp.where(jnp.isfinite(g), g, 0.0)
+
+
+def hurried_prices(cost: Array) -> Array:
+    """The same for a CPU, where exponentials are dear and products cheap, f32[..., m].
+
+    At each of few temperatures K_ij = exp((f_i + g_j - cost_ij) / T) is computed once, and rows and columns answer each
+    other by products with it, each step stretched by up to a half (over-relaxation); with f_i no row needs its maximum:
+
+        u <- u^(1-w) / (K v)^w,    v <- v^(1-w) / (K'u)^w,    then f <- f + T log u, g <- g + T log v
+
+    All prices stay 0 where SciPy needs no help: where few rows want a column that another wants, for what is to spare.
+    """
+    n, m = cost.shape[-2:]
+    finite = jnp.isfinite(cost)
+    number = jnp.maximum(_total(finite.astype(jnp.float32)), 1)
+    mean = (_total(jnp.where(finite, cost, 0.0)) / number)[..., None]  # f32[..., 1]
+    spread = jnp.sqrt(_total(jnp.where(finite, (cost - mean[..., None]) ** 2, 0.0)) / number)[..., None]
+    usable = jnp.matmul(jnp.ones(n), finite.astype(jnp.float32)) > 0  # bool[..., m]
+    n_usable = jnp.sum(usable, -1)
+    spare = jnp.maximum(n_usable - n, 0).astype(jnp.float32)[..., None]
+    stretch = jnp.where(spare > 0, STRETCH_WITH_SPARE, STRETCH)
+
+    choosy = jnp.any(cost != cost[..., :1], -1)  # bool[..., n]
+    n_choosy = jnp.sum(choosy, -1)
+    favourite = jnp.any(choosy[..., None] & (cost == jnp.min(cost, -1, keepdims=True)), -2)
+    conflicts = n_choosy - jnp.sum(favourite, -1)
+    all_alike = jnp.all(cost == cost[..., :1, :], (-2, -1))
+    contested = (conflicts > jnp.minimum(2 * (n_usable - n_choosy), n // 2)) & ~all_alike
+
+    def play(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        turn, f, g = carry
+        t = spread * HURRIED_COOLING**turn
+        heat = (f[..., :, None] + g[..., None, :] - cost) / t[..., None]
+        k = jnp.where(finite, jnp.exp(heat), 0.0)  # f32[..., n, m]
+        best = jnp.max(jnp.where(usable, g, -jnp.inf), -1, keepdims=True)
+        to_spare = jnp.where(usable, jnp.exp((g - best) / t), 0.0)
+        log_u, log_v = jnp.zeros(f.shape), jnp.zeros(g.shape)
+        for _ in range(EXCHANGES):
+            v = jnp.exp(log_v)
+            offered = jnp.matmul(k, v[..., None])[..., 0]
+            log_u = (1 - stretch) * log_u - stretch * jnp.log(jnp.clip(offered, 1e-30, 1e30))
+            wanted = jnp.matmul(jnp.exp(log_u)[..., None, :], k)[..., 0, :]
+            wanted += spare * to_spare / jnp.sum(to_spare * v, -1, keepdims=True)
+            log_v = (1 - stretch) * log_v - stretch * jnp.log(jnp.clip(wanted, 1e-20, 1e20))
+        return turn + 1, f + t * log_u, jnp.where(usable, g + t * log_v, 0.0)
+
+    def warm(carry: tuple[Array, Array, Array]) -> Array:
+        return (carry[0] < TEMPERATURES) & jnp.any(contested)
+
+    start = jnp.int32(0), jnp.broadcast_to(mean, cost.shape[:-1]), jnp.zeros((*cost.shape[:-2], m))
+    _, _, g = jax.lax.while_loop(warm, play, start)
+    return jnp.where(contested[..., None] & jnp.isfinite(g), g, 0.0)
+
+
+def _total(x: Array) -> Array:
+    """Of the last two axes, by products: XLA's own sums are slower on a CPU."""
+    n, m = x.shape[-2:]
+    return jnp.matmul(jnp.matmul(x, jnp.ones(m)), jnp.ones(n))
 
 
 def _assign_all(cost: np.ndarray, prices: np.ndarray) -> np.ndarray:
@@ -176,14 +235,15 @@ def _assign_choosy(cost: np.ndarray, price: np.ndarray) -> np.ndarray:
 def _assign_finite(cost: np.ndarray, price: np.ndarray) -> np.ndarray:
     """With prices: the square problem with the prices taken off has the same solutions, and most of the search done."""
     n, m = cost.shape
+    if n and (cost == cost[0]).all():  # as where the target is a single task; SciPy takes very long over such a problem
+        return np.argsort(cost[0], kind="stable")[:n]
     if not price.any():
         return linear_sum_assignment(cost)[1]
     reduced = np.zeros((m, m))  # the rows beyond n take the columns that stay free
     np.subtract(cost, price, out=reduced[:n], dtype=np.float64)
     reduced[n:] -= price
-    reduced -= reduced.min(axis=1, keepdims=True)
-    reduced -= reduced.min(axis=0)
-    if n == m:
-        return linear_sum_assignment(reduced)[1]
-    owner, column = linear_sum_assignment(reduced.T)  # faster than upright where there are rows beyond n
+    if m - n <= FEW * n:
+        return linear_sum_assignment(reduced)[1][:n]
+    reduced -= reduced.min(axis=1, keepdims=True)  # SciPy sees to its own rows, which now are columns
+    owner, column = linear_sum_assignment(reduced.T)
     return owner[np.argsort(column)[:n]]
