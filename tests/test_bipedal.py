@@ -513,7 +513,7 @@ def test_an_episode_is_recorded_under_the_task_it_was_played_with(kind, mode):
     assert n >= 8
 
 
-@pytest.mark.parametrize("kind", [DummyVecEnv, SubprocVecEnv])
+@pytest.mark.parametrize("kind", [DummyVecEnv, pytest.param(SubprocVecEnv, marks=pytest.mark.slow)])
 def test_stable_baselines3_workers(kind):
     envs = kind([make_short] * 2, **({"start_method": "forkserver"} if kind is SubprocVecEnv else {}))
     for i in range(2):

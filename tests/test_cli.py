@@ -158,6 +158,7 @@ def test_a_folder_with_a_run_is_refused(run_folder, command):
     assert (run_folder / "manifest.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_cleanly(tmp_path):
     command = [sys.executable, "-m", "procurl.cli", *map(str, TRAIN), "--steps", "900M"]
     with subprocess.Popen([*command, "--out", str(tmp_path / "run")], stderr=subprocess.PIPE, text=True) as process:

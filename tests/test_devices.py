@@ -108,7 +108,8 @@ print(float(total()[7]))
 """
 
 
-@pytest.mark.parametrize(("level", "complains"), [(None, False), pytest.param("0", True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("level", "complains"), [(None, False), ("0", True)])
 def test_a_command_does_not_show_that_xla_compiles_slowly(level, complains):
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_CPP", "JAX_COMPILATION_CACHE"))}
     if level is not None:  # the user's own choice stays

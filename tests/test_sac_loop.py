@@ -403,6 +403,7 @@ def test_the_buffer_stays_where_it_is():
 OWN = "from test_sac_loop import CONFIG, Seek, space\n\ndef setting():\n    return Seek(), space(), CONFIG\n"
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_resumes_evaluates_and_draws_it(command, whole, tmp_path):
     from test_checkpoint import cut_after
 
