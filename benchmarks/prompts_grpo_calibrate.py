@@ -68,7 +68,8 @@ def check(size: grpo.Size, device: str) -> str:
         plain = torch.cat([x.flatten() for x in grpo.policy_gradient(model, prompt, answers, weight)])
         error = float((replayed - plain).norm() / plain.norm())
         assert error < 1e-2, error
-    first = torch.cat([learner.rollouts(problems[rows])[0][..., 0].flatten() for _ in range(100)])  # characters
+    # First characters, copied: what is replayed writes all its draws to one place.
+    first = torch.cat([learner.rollouts(problems[rows])[0][..., 0].flatten().clone() for _ in range(100)])
     with torch.no_grad():
         expected = model.head(model.hidden(prompt)[0][:, -1]).softmax(dim=1).mean(dim=0)
     drawn = torch.bincount(first, minlength=len(expected)) / len(first)
