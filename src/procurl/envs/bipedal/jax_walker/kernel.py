@@ -130,6 +130,8 @@ def by_rows(jaxpr: Any, consts: Iterable[Any], args: Iterable[Rows]) -> list[Row
             results = by_rows(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands)
         elif name in REARRANGED:
             results = [REARRANGED[name](equation, *operands)]
+        elif name == "unstack":
+            results = list(np.moveaxis(operands[0], equation.params["axis"], 0))
         elif name in FOLDED:
             results = [_folded(equation, operands[0])]
         elif name == "optimization_barrier":
@@ -254,16 +256,19 @@ def _while(equation: Any, operands: list[Rows]) -> list[Rows]:
 
 
 def _scan(equation: Any, operands: list[Rows]) -> list[Rows]:
-    """Of `fori_loop`: nothing but a carry."""
-    p = equation.params
-    if p["num_consts"] + p["num_carry"] != len(operands) or p["num_carry"] != len(equation.outvars):
+    """Of `fori_loop`: nothing but a carry. (Releases of JAX differ in how they say what is what, hence by shapes.)"""
+    p, variables = equation.params, equation.outvars
+    body = p["jaxpr"]
+    shapes = [[x.aval.shape for x in outside] for outside in (equation.invars, variables)]
+    if shapes != [[x.shape for x in inside] for inside in (body.in_avals, body.out_avals)]:
         raise NotImplementedError("a scan over arrays in a kernel")
-    consts, variables, body = operands[: p["num_consts"]], equation.outvars, p["jaxpr"]
+    n_consts = len(operands) - len(variables)
+    consts = operands[:n_consts]
 
     def once(_: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
         return _flat(by_rows(body.jaxpr, body.consts, [*consts, *_shaped(carry, variables)]), variables)
 
-    start = _flat(operands[p["num_consts"] :], variables)
+    start = _flat(operands[n_consts:], variables)
     return _shaped(jax.lax.fori_loop(0, p["length"], once, start), variables)
 
 
