@@ -23,7 +23,8 @@ NEAREST = 10  # pairs that count where none is in reach
 CONSULTED = 64  # pairs that a particle looks at, at most
 FINE, COARSE = 16, 10  # halvings of the interval in which the tenth nearest is sought: from nothing, from good bounds
 PIECE = 32  # of a row, in which chosen entries are counted
-BLOCK = 16  # particles at a time: what a hundred places around each need stays in a core's cache
+# Particles at a time: what a hundred places around each need stays in a core's cache. A GPU would rather have them all.
+BLOCK, BLOCK_OFF_CPU = 16, 128
 
 
 class Within(NamedTuple):
@@ -56,7 +57,7 @@ def estimate_around(
     known, ret, valid = _together(pairs)
     order = jax.random.permutation(key, known.shape[0])  # the first that matter in this order: any that matter
     known, ret, valid = jax.lax.optimization_barrier((known[order], ret[order], valid[order]))
-    block = min(n, BLOCK)
+    block = min(n, BLOCK if jax.default_backend() == "cpu" else BLOCK_OFF_CPU)
 
     def one_block(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         done, value = carry
