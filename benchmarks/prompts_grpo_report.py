@@ -175,7 +175,8 @@ def draw_curves(axes: Any, runs: dict[str, list[Row]], canvas: Any) -> None:
     canvas.finish(axes, "samples drawn (thousands)", f"pass rate on held-out targets ({TARGET.name})")
     seeds = len(next(iter(runs.values())))
     axes.set_title(f"Mean over {seeds} seeds; at the end, its 95 % interval", fontsize=10)
-    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    axes.set_ylim(top=1.3 * axes.get_ylim()[1])  # room for the legend
+    axes.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
 
 
 def draw_differences(axes: Any, runs: dict[str, list[Row]], canvas: Any) -> None:
