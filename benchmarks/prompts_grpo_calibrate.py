@@ -74,7 +74,7 @@ def check(size: grpo.Size, device: str) -> str:
         expected = model.head(model.hidden(prompt)[0][:, -1]).softmax(dim=1).mean(dim=0)
     drawn = torch.bincount(first, minlength=len(expected)) / len(first)
     distance = float((drawn - expected).abs().max())
-    assert distance < 0.01, distance
+    assert distance < 5 * 0.5 / len(first) ** 0.5, distance  # five standard errors of a share
     return f"replayed gradients differ by {error:.0e}, frequencies of {len(first):,} draws by {distance:.0e}"
 
 
