@@ -109,7 +109,9 @@ def successes(old: Pairs, new: Pairs, delta: Scalar, targets: Array) -> tuple[Ar
     context, counts = jnp.concatenate([new.context, old.context]), jnp.concatenate([accepted, old.valid])
 
     def nearest(_: Array, targets: Array, context: Array, counts: Array) -> Array:
-        return assign(jnp.where(counts, squared_distances(targets, context), jnp.inf))
+        cost = jnp.where(counts, squared_distances(targets, context), jnp.inf)
+        # Where one seed of a program asks for this, all of them compute it: the others get a problem without a choice.
+        return assign(jnp.where(full_of_successes, cost, 0.0))
 
     rows = once_if(full_of_successes, nearest, replaced.astype(jnp.int32), targets, context, counts)
     return rows, jnp.where(full_of_successes, n, size)
