@@ -10,7 +10,8 @@
 equal in more than 99 % of steps, and episodes that end in the same step. Steps in which a body touches a stump are a
 row of their own; whole episodes are compared by `bipedal_policies.py`. `speed` steps both in turn with random actions,
 and gives steps per second of the clock and of the processor; an ended episode is begun anew. On a machine without
-Box2D, `--alone` steps the walker in JAX only; on a GPU also with a kernel for every loop of the solver.
+Box2D, `--alone` steps the walker in JAX only; on a GPU also with a kernel for every loop of the solver,
+and with one for a whole step.
 """
 
 from __future__ import annotations
@@ -210,17 +211,18 @@ def race(args: argparse.Namespace) -> None:
 
 
 def alone(args: argparse.Namespace) -> None:
-    """Without Box2D. On a GPU also with a kernel for every loop of the solver, and whether the walkers do the same."""
+    """Without Box2D. On a GPU also with kernels for the solver's loops or for a step: are the walkers the same?"""
     from procurl.envs.bipedal.jax_walker import kernel
 
+    ways = {"plain": frozenset[str](), "a kernel for every loop": kernel.LOOPS, "a kernel for a step": kernel.WHOLE}
     for n in args.walkers:
         plain = None
-        for kernel.ON in (False, True) if args.device == "gpu" else (False,):
+        for how, kernel.ON in ways.items() if args.device == "gpu" else [("plain", frozenset())]:
             began = time.perf_counter()
             walkers = JaxRunner(n)
             first = walkers.first_returns()
             rate = statistics.median(walkers.run(max(10, 20_000 // n))[0] for _ in range(args.turns))
-            how, seconds = "kernels" if kernel.ON else "plain", time.perf_counter() - began
+            seconds = time.perf_counter() - began
             print(f"{n:8} walkers, {how}: {rate:,.0f} steps/s, after {seconds:.0f} s in all", flush=True)
             if plain is not None:
                 apart = np.abs(first - plain[0])

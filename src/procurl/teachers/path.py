@@ -166,8 +166,8 @@ class ProCuRLPath(PoolTeacher):
         def in_blocks(place: Array) -> Array:
             """On a CPU, where products are faster than sums, as long as a block's weights stay in the cache.
 
-            Distances are products, too: |a - b|^2 = |a|^2 - (2b, -|b|^2) . (a, 1). That rounds by some 1e-7 |b|^2, which
-            is little as long as the box is not thousands of widths wide.
+            Distances are products, too: |a - b|^2 = |a|^2 - (2b, -|b|^2) . (a, 1). That rounds by some 1e-7 |b|^2,
+            which is little as long as the box is not thousands of widths wide.
             """
             known_and_square = jnp.concatenate([2 * known, -jnp.sum(known**2, axis=1, keepdims=True)], axis=1)
             both = jnp.stack([outcome, jnp.ones_like(outcome)], axis=1)  # f32[m, 2]

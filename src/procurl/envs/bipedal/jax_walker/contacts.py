@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -39,6 +40,7 @@ class Slot(NamedTuple):
     k: Array  # f32[3, 5, N]  k11, k22, k12: what a normal impulse at one point does to the speed at a point
     inverse: Array  # f32[3, 5, N]  the entries of their matrix's inverse
     block: Array  # bool[5, N]  both points are there
+    taken: Array  # bool[N]  some body touches something here
 
 
 def dot(a: Array, b: Array) -> Array:
@@ -106,25 +108,32 @@ def _constraints(nx: Array, ny: Array, arms: Array, active: Array) -> Slot:
         jnp.stack([k11, k22, k12]),
         jnp.stack([k22, k11, -k12]) / jnp.where(block, determinant, 1.0),
         block,
+        (active[0] | active[1]).any(0),
     )
 
 
 def solve_velocity(
     slots: list[Slot], velocity: Array, normals: list[Array], tangents: list[Array]
 ) -> tuple[Array, list[Array], list[Array]]:
-    """One iteration: for every slot friction at its points in turn, and then the normal impulses of both together.
+    """One iteration: slot by slot, but for those in which nobody touches anything.
 
     Impulses are f32[2, 5, N] for each slot.
     """
     new_normals, new_tangents = [], []
     for slot, normal, tangent in zip(slots, normals, tangents, strict=True):
-        first = _first_friction(slot.tangent, slot.tangent_mass, velocity, normal, tangent)
-        new_tangent = _friction(slot.tangent, slot.tangent_mass, velocity, normal, tangent, first)
-        new_normal = _normal_impulses(slot, velocity, normal, new_tangent, tangent)
-        velocity = pushed(velocity, slot, new_normal, normal, new_tangent, tangent)
-        new_normals.append(new_normal)
-        new_tangents.append(new_tangent)
+        state = velocity, normal, tangent
+        velocity, normal, tangent = jax.lax.cond(slot.taken.any(), _solved, lambda _, *state: state, slot, *state)
+        new_normals.append(normal)
+        new_tangents.append(tangent)
     return velocity, new_normals, new_tangents
+
+
+def _solved(slot: Slot, velocity: Array, normal: Array, tangent: Array) -> tuple[Array, Array, Array]:
+    """Friction at a slot's points in turn, and then the normal impulses of both together."""
+    first = _first_friction(slot.tangent, slot.tangent_mass, velocity, normal, tangent)
+    new_tangent = _friction(slot.tangent, slot.tangent_mass, velocity, normal, tangent, first)
+    new_normal = _normal_impulses(slot, velocity, normal, new_tangent, tangent)
+    return pushed(velocity, slot, new_normal, normal, new_tangent, tangent), new_normal, new_tangent
 
 
 @stage
@@ -182,14 +191,23 @@ def pushed(velocity: Array, slot: Slot, new_normal: Array, normal: Array, new_ta
 
 def solve_position(manifolds: Manifolds, pose: Array, share: float, enough: float) -> tuple[Array, Array]:
     """One iteration: every point in turn is moved out by a `share` of its overlap. bool[5, N]: all were out enough."""
-    overlaps = []
+    out = []
     for slot in range(SLOTS):
-        for point in range(2):
-            cos, sin = cosine(pose), sine(pose)
-            overlap = _overlap(manifolds, slot, point, pose, cos, sin)
-            pose = _moved_out(manifolds, slot, point, pose, cos, sin, share * (overlap + SLOP))
-            overlaps.append(overlap)
-    return pose, jnp.stack(overlaps).min(0) >= enough
+
+        def separated(pose: Array, slot: int = slot) -> tuple[Array, Array]:
+            overlaps = []
+            for point in range(2):
+                cos, sin = cosine(pose), sine(pose)
+                overlaps.append(_overlap(manifolds, slot, point, pose, cos, sin))
+                pose = _moved_out(manifolds, slot, point, pose, cos, sin, share * (overlaps[-1] + SLOP))
+            return pose, jnp.minimum(*overlaps) >= enough
+
+        def untouched(pose: Array) -> tuple[Array, Array]:
+            return pose, jnp.ones_like(pose[0], bool)
+
+        pose, enough_here = jax.lax.cond(manifolds.active[slot].any(), separated, untouched, pose)
+        out.append(enough_here)
+    return pose, jnp.stack(out).all(0)
 
 
 @stage

@@ -1,21 +1,25 @@
-"""A loop of the solver as one GPU kernel, with a thread for every walker.
+"""A function of many walkers as one GPU kernel, in which every walker is a program of its own.
 
-XLA makes dozens of kernels of one iteration, and with some thousand walkers it takes far longer to start them than they
-run. `in_one_kernel` hands the whole loop to Pallas: every number of a walker lies in a register of its thread.
+XLA makes dozens of kernels of one iteration of the solver, and with some thousand walkers it takes far longer to start
+them than they run. `in_one_kernel` hands the whole function to Pallas: all numbers of a walker are scalars in
+registers, and each of its loops ends when that walker is done.
 
-The physics is written for arrays [..., N], a kernel wants vectors of a power of two. So the function is traced once for
-a block of walkers, and its operations are repeated for every row [N] of its arrays (`by_rows`): arithmetic row by row,
-while shapes, slices and stacks only rearrange which row is where, and cost nothing.
+The physics is written for arrays [..., N]. So the function is traced once for a single walker, and its operations are
+repeated for every number of its arrays (`by_numbers`): arithmetic number by number, while shapes, slices and stacks
+only rearrange which number is where, and cost nothing.
 
-A loop that goes on until all walkers are done ends for each block by itself.
+Why scalars, and not a vector of walkers with a thread each? Triton's pass "coalesce" looks at the whole program for
+every vector that is loaded or stored: minutes for each of the solver's loops. Scalars it leaves alone. The threads of a
+warp then all do the same, but a GPU has warps enough for a thousand walkers, and time is lost waiting, not computing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import reduce, wraps
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -25,20 +29,22 @@ from jax.extend import core
 from numpy.typing import NDArray
 
 F = TypeVar("F", bound=Callable[..., Any])
-Rows = NDArray[Any]  # an array of vectors [N], and of numbers that all walkers share
+Numbers = NDArray[Any]  # an array of scalars: traced ones and constants
 
-BLOCK = 32  # walkers of a kernel's block: the threads of a warp
-# No GPU has run these kernels yet: `benchmarks/bipedal_jax.py speed --alone --device gpu` turns them on, compares
-# them with the plain functions, and times both.
-ON = False
+MOST_LOADED = 100  # numbers: a longer argument stays in memory, where single ones can be looked up
+LOOPS = frozenset({"iterated_velocities", "iterated_positions", "searched", "moved_out", "slowed"})
+WHOLE = frozenset({"advance"})
+# Which functions become kernels, by name. No GPU has run any yet: `benchmarks/bipedal_jax.py speed --alone --device
+# gpu` turns them on, compares them with the plain functions, and times all.
+ON: frozenset[str] = frozenset()
 
 
 def in_one_kernel(function: F) -> F:
-    """`function` of arrays [..., N]; on a GPU, as one kernel (if they are on)."""
+    """`function` of arrays [..., N]; on a GPU, as one kernel (if it is on)."""
 
     def run(*args: Any) -> Any:
         possible = jax.default_backend() == "gpu" and find_spec("jax.experimental.pallas.triton") is not None
-        return as_kernel(function, *args) if ON and possible else function(*args)
+        return as_kernel(function, *args) if possible and function.__name__ in ON else function(*args)
 
     return wraps(function)(run)  # type: ignore[return-value]
 
@@ -50,84 +56,77 @@ def as_kernel(function: Callable[..., Any], *args: Any, interpret: bool = False)
 
     given, structure = jax.tree.flatten(args)
     n = given[0].shape[-1]
-    blocks = -(-n // BLOCK)
 
-    def padded(x: Array) -> Array:
-        """[rows, N], numbers in place of bools; the last walker fills the last block."""
-        rows = x.reshape(-1, n)
-        rows = rows.astype(jnp.int32) if rows.dtype == bool else rows
-        return jnp.pad(rows, ((0, 0), (0, blocks * BLOCK - n)), mode="edge")
-
-    def of_block(*arrays: Array) -> list[Array]:
+    def of_one(*arrays: Array) -> list[Array]:
         return jax.tree.leaves(function(*jax.tree.unflatten(structure, arrays)))
 
-    block = [jax.ShapeDtypeStruct((*x.shape[:-1], BLOCK), x.dtype) for x in given]
-    traced = jax.make_jaxpr(of_block)(*block)
-    shapes = [jax.ShapeDtypeStruct((*x.shape[:-1], n), x.dtype) for x in traced.out_avals]
+    one = [jax.ShapeDtypeStruct((*x.shape[:-1], 1), x.dtype) for x in given]
+    traced = jax.make_jaxpr(of_one)(*one)
 
     def kernel(*refs: Any) -> None:
         inputs, outputs = refs[: len(given)], refs[len(given) :]
-        rows = [_loaded(ref, x) for ref, x in zip(inputs, block, strict=True)]
-        for ref, result in zip(outputs, by_rows(traced.jaxpr, traced.consts, rows), strict=True):
-            for k, row in enumerate(result.flat):
-                ref[k, :] = _vector(row).astype(ref.dtype)
+        values = [_loaded(ref, x) for ref, x in zip(inputs, one, strict=True)]
+        for ref, result in zip(outputs, by_numbers(traced.jaxpr, traced.consts, values), strict=True):
+            for k, number in enumerate(result.flat):
+                ref[k, 0] = jnp.asarray(number).astype(ref.dtype)
+
+    def columns(x: Any) -> jax.ShapeDtypeStruct:
+        """[numbers, N], and integers in place of bools."""
+        rows = int(np.prod(x.shape[:-1], dtype=int))
+        return jax.ShapeDtypeStruct((rows, n), jnp.int32 if x.dtype == bool else x.dtype)
 
     def spec(x: jax.ShapeDtypeStruct) -> Any:
-        return pl.BlockSpec((int(np.prod(x.shape[:-1], dtype=int)), BLOCK), lambda i: (0, i))
+        return pl.BlockSpec((x.shape[0], 1), lambda i: (0, i))
 
-    def stored(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-        rows = int(np.prod(x.shape[:-1], dtype=int))
-        return jax.ShapeDtypeStruct((rows, blocks * BLOCK), jnp.int32 if x.dtype == bool else x.dtype)
-
+    held, made = [columns(x) for x in one], [columns(x) for x in traced.out_avals]
     results = pl.pallas_call(
         kernel,
-        grid=(blocks,),
-        in_specs=[spec(x) for x in given],
-        out_specs=[spec(x) for x in shapes],
-        out_shape=[stored(x) for x in shapes],
-        compiler_params=triton.CompilerParams(num_warps=1),
+        grid=(n,),
+        in_specs=[spec(x) for x in held],
+        out_specs=[spec(x) for x in made],
+        out_shape=made,
+        compiler_params=triton.CompilerParams(num_warps=1, num_stages=1),
         interpret=interpret,
         name=function.__name__,
-    )(*map(padded, given))
-    whole = [y[:, :n].reshape(x.shape).astype(x.dtype) for y, x in zip(results, shapes, strict=True)]
+    )(*(x.reshape(y.shape).astype(y.dtype) for x, y in zip(given, held, strict=True)))
+    whole = [y.reshape(*x.shape[:-1], n).astype(x.dtype) for y, x in zip(results, traced.out_avals, strict=True)]
     return jax.tree.unflatten(jax.tree.structure(jax.eval_shape(function, *args)), whole)
 
 
-def _loaded(ref: Any, x: jax.ShapeDtypeStruct) -> Rows:
-    rows = np.empty(_small(x.shape), object)
-    for k in range(rows.size):
-        row = ref[k, :]
-        rows.flat[k] = row != 0 if x.dtype == bool else row
-    return rows
+class InMemory(NamedTuple):
+    """An argument that is not loaded."""
+
+    ref: Any
 
 
-def _vector(row: Any) -> Array:
-    return jnp.broadcast_to(row, (BLOCK,)) if jnp.ndim(row) == 0 else row
-
-
-def _small(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Of the rows of an array: an axis of walkers has one entry, the vector. No other axis is as long as a block."""
-    return tuple(1 if size == BLOCK else size for size in shape)
+def _loaded(ref: Any, x: jax.ShapeDtypeStruct) -> Numbers | InMemory:
+    numbers = np.empty(x.shape, object)
+    if numbers.size > MOST_LOADED:
+        return InMemory(ref)
+    for k in range(numbers.size):
+        number = ref[k, 0]
+        numbers.flat[k] = number != 0 if x.dtype == bool else number
+    return numbers
 
 
 # --- the interpreter
 
 
-def by_rows(jaxpr: Any, consts: Iterable[Any], args: Iterable[Rows]) -> list[Rows]:
-    """What a traced function computes, from rows to rows."""
-    values: dict[Any, Rows] = dict(zip(jaxpr.constvars, map(_constant, consts), strict=True))
+def by_numbers(jaxpr: Any, consts: Iterable[Any], args: Iterable[Any]) -> list[Any]:
+    """What a traced function computes, from numbers to numbers."""
+    values: dict[Any, Any] = dict(zip(jaxpr.constvars, map(_constant, consts), strict=True))
     values |= dict(zip(jaxpr.invars, args, strict=True))
 
-    def read(atom: Any) -> Rows:
+    def read(atom: Any) -> Any:
         return _constant(atom.val) if isinstance(atom, core.Literal) else values[atom]
 
     for equation in jaxpr.eqns:
         name, operands = equation.primitive.name, [read(atom) for atom in equation.invars]
         inner = equation.params.get("jaxpr") or equation.params.get("call_jaxpr")
-        if name in LOOPS:
-            results = LOOPS[name](equation, operands)
+        if name in CONTROL:
+            results = CONTROL[name](equation, operands)
         elif inner is not None:
-            results = by_rows(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands)
+            results = by_numbers(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands)
         elif name in REARRANGED:
             results = [REARRANGED[name](equation, *operands)]
         elif name == "unstack":
@@ -137,58 +136,77 @@ def by_rows(jaxpr: Any, consts: Iterable[Any], args: Iterable[Rows]) -> list[Row
         elif name == "optimization_barrier":
             results = operands
         else:
-            results = [_by_row(equation, operands)]
+            results = [_by_number(equation, operands)]
         values |= dict(zip(equation.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
 
-def _constant(x: Any) -> Rows:
-    rows = np.empty(np.shape(x), object)
-    rows[...] = np.asarray(x)
-    return rows
+def _constant(x: Any) -> Numbers:
+    numbers = np.empty(np.shape(x), object)
+    numbers[...] = np.asarray(x)
+    return numbers
 
 
-def _by_row(equation: Any, operands: list[Rows]) -> Rows:
-    """Arithmetic: the same operation for every row."""
-    rows = np.empty(_small(equation.outvars[0].aval.shape), object)
-    operands = [np.broadcast_to(operand, rows.shape) for operand in operands]
+def _alone(x: Any) -> Numbers:
+    """An array of one number, which NumPy shall not look into."""
+    numbers = np.empty((), object)
+    numbers[()] = x
+    return numbers
+
+
+def _by_number(equation: Any, operands: list[Numbers]) -> Numbers:
+    """Arithmetic: the same operation for every number."""
+    results = np.empty(equation.outvars[0].aval.shape, object)
+    operands = [np.broadcast_to(operand, results.shape) for operand in operands]
     types = [variable.aval.dtype for variable in equation.invars]
-    for place in np.ndindex(rows.shape):
-        mine = [jnp.asarray(operand[place], dtype) for operand, dtype in zip(operands, types, strict=True)]
-        if any(x.ndim for x in mine):
-            mine = [_vector(x) for x in mine]
-        rows[place] = equation.primitive.bind(*mine, **equation.params)
-    return rows
+    for place in np.ndindex(results.shape):
+        mine: list[Any] = [operand[place] for operand in operands]
+        known = not any(isinstance(x, jax.core.Tracer) for x in mine)
+        with jax.ensure_compile_time_eval() if known else nullcontext():
+            mine = [jnp.asarray(x, dtype) for x, dtype in zip(mine, types, strict=True)]
+            result = equation.primitive.bind(*mine, **equation.params)
+            results[place] = np.asarray(result)[()] if known else result
+    return results
 
 
-def _spread(equation: Any, rows: Rows) -> Rows:
-    shape = _small(equation.params["shape"])
+def _spread(equation: Any, numbers: Numbers) -> Numbers:
+    shape = equation.params["shape"]
     thin = [1] * len(shape)
-    for size, dimension in zip(rows.shape, equation.params["broadcast_dimensions"], strict=True):
+    for size, dimension in zip(numbers.shape, equation.params["broadcast_dimensions"], strict=True):
         thin[dimension] = size
-    return np.broadcast_to(rows.reshape(thin), shape)
+    return np.broadcast_to(numbers.reshape(thin), shape)
 
 
-def _reshaped(equation: Any, rows: Rows) -> Rows:
-    return rows.reshape(_small(equation.outvars[0].aval.shape))
+def _reshaped(equation: Any, numbers: Numbers) -> Numbers:
+    return numbers.reshape(equation.outvars[0].aval.shape)
 
 
-def _sliced(equation: Any, rows: Rows) -> Rows:
+def _sliced(equation: Any, numbers: Numbers) -> Numbers:
     p = equation.params
-    return rows[tuple(map(slice, p["start_indices"], p["limit_indices"], p["strides"] or [1] * rows.ndim))]
+    return numbers[tuple(map(slice, p["start_indices"], p["limit_indices"], p["strides"] or [1] * numbers.ndim))]
 
 
-def _joined(equation: Any, *operands: Rows) -> Rows:
+def _joined(equation: Any, *operands: Numbers) -> Numbers:
     return np.concatenate(operands, axis=equation.params["dimension"])
 
 
-def _stacked(equation: Any, *operands: Rows) -> Rows:
+def _stacked(equation: Any, *operands: Numbers) -> Numbers:
     return np.stack(operands, axis=equation.params["axis"])
 
 
-REARRANGED: dict[str, Callable[..., Rows]] = {
+def _looked_up(equation: Any, held: Numbers | InMemory, index: Numbers) -> Numbers:
+    """`held[index]` along the first axis, by constants, or in memory by any numbers."""
+    dimensions, whole = equation.params["dimension_numbers"], equation.invars[0].aval.shape
+    plain = dimensions.start_index_map == dimensions.collapsed_slice_dims == (0,)
+    if not plain or equation.params["slice_sizes"] != (1, *whole[1:]):
+        raise NotImplementedError(f"a gather that is no look-up along the first axis, in a kernel: {equation}")
+    rows = [_alone(held.ref[at, 0]) if isinstance(held, InMemory) else held[int(at)] for at in index.flat]
+    return np.stack(rows).reshape(equation.outvars[0].aval.shape)
+
+
+REARRANGED: dict[str, Callable[..., Numbers]] = {
     "broadcast_in_dim": _spread, "reshape": _reshaped, "squeeze": _reshaped, "slice": _sliced, "concatenate": _joined,
-    "stack": _stacked,
+    "stack": _stacked, "gather": _looked_up,
 }  # fmt: skip
 FOLDED: dict[str, Callable[[Any, Any], Any]] = {
     "reduce_min": jnp.minimum, "reduce_max": jnp.maximum, "reduce_sum": jnp.add,
@@ -196,66 +214,50 @@ FOLDED: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def _folded(equation: Any, rows: Rows) -> Rows:
-    """Over axes of rows, and over all walkers of the block."""
-    name, axes = equation.primitive.name, equation.params["axes"]
-    kept = [axis for axis in range(rows.ndim) if axis not in axes]
-    by_place = np.moveaxis(rows, kept, range(len(kept))).reshape(*(rows.shape[axis] for axis in kept), -1)
+def _folded(equation: Any, numbers: Numbers) -> Numbers:
+    axes = equation.params["axes"]
+    kept = [axis for axis in range(numbers.ndim) if axis not in axes]
+    by_place = np.moveaxis(numbers, kept, range(len(kept))).reshape(*(numbers.shape[axis] for axis in kept), -1)
     result = np.empty(by_place.shape[:-1], object)
     for place in np.ndindex(result.shape):
-        result[place] = reduce(FOLDED[name], by_place[place])
-        if any(equation.invars[0].aval.shape[axis] == BLOCK for axis in axes):
-            result[place] = _over_walkers(name, result[place])
+        result[place] = reduce(FOLDED[equation.primitive.name], by_place[place])
     return result
 
 
-def _over_walkers(name: str, row: Any) -> Any:
-    vector = _vector(row)
-    if vector.dtype == bool:  # Triton folds numbers only
-        number = vector.astype(jnp.int32)
-        return (jnp.min(number) if name == "reduce_and" else jnp.max(number)) != 0
-    over: dict[str, Callable[[Array], Array]] = {"reduce_min": jnp.min, "reduce_max": jnp.max, "reduce_sum": jnp.sum}
-    return over[name](vector)
+def _flat(values: Iterable[Numbers], variables: Iterable[Any]) -> tuple[Array, ...]:
+    """What a loop carries."""
+    pairs = zip(values, variables, strict=True)
+    return tuple(jnp.asarray(number, variable.aval.dtype) for value, variable in pairs for number in value.flat)
 
 
-def _flat(values: Iterable[Rows], variables: Iterable[Any]) -> tuple[Any, ...]:
-    """What a loop carries: vectors, and numbers where there is no axis of walkers."""
-    rows = [
-        (jnp.asarray(row, variable.aval.dtype), BLOCK in variable.aval.shape)
-        for value, variable in zip(values, variables, strict=True)
-        for row in value.flat
-    ]
-    return tuple(_vector(row) if of_walkers else row for row, of_walkers in rows)
-
-
-def _shaped(flat: Iterable[Any], variables: Iterable[Any]) -> list[Rows]:
+def _shaped(flat: Iterable[Any], variables: Iterable[Any]) -> list[Numbers]:
     left, shaped = iter(flat), []
     for variable in variables:
-        rows = np.empty(_small(variable.aval.shape), object)
-        for k in range(rows.size):
-            rows.flat[k] = next(left)
-        shaped.append(rows)
+        numbers = np.empty(variable.aval.shape, object)
+        for k in range(numbers.size):
+            numbers.flat[k] = next(left)
+        shaped.append(numbers)
     return shaped
 
 
-def _while(equation: Any, operands: list[Rows]) -> list[Rows]:
+def _while(equation: Any, operands: list[Any]) -> list[Numbers]:
     p = equation.params
     for_cond, for_body = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
     variables = equation.outvars
     cond, body = p["cond_jaxpr"], p["body_jaxpr"]
 
     def goes_on(carry: Any) -> Any:
-        [rows] = by_rows(cond.jaxpr, cond.consts, [*operands[:for_cond], *_shaped(carry, variables)])
-        return rows[()]
+        [numbers] = by_numbers(cond.jaxpr, cond.consts, [*operands[:for_cond], *_shaped(carry, variables)])
+        return numbers[()]
 
     def once(carry: Any) -> Any:
-        after = by_rows(body.jaxpr, body.consts, [*operands[for_cond:for_body], *_shaped(carry, variables)])
+        after = by_numbers(body.jaxpr, body.consts, [*operands[for_cond:for_body], *_shaped(carry, variables)])
         return _flat(after, variables)
 
     return _shaped(jax.lax.while_loop(goes_on, once, _flat(operands[for_body:], variables)), variables)
 
 
-def _scan(equation: Any, operands: list[Rows]) -> list[Rows]:
+def _scan(equation: Any, operands: list[Any]) -> list[Numbers]:
     """Of `fori_loop`: nothing but a carry. (Releases of JAX differ in how they say what is what, hence by shapes.)"""
     p, variables = equation.params, equation.outvars
     body = p["jaxpr"]
@@ -266,10 +268,30 @@ def _scan(equation: Any, operands: list[Rows]) -> list[Rows]:
     consts = operands[:n_consts]
 
     def once(_: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        return _flat(by_rows(body.jaxpr, body.consts, [*consts, *_shaped(carry, variables)]), variables)
+        return _flat(by_numbers(body.jaxpr, body.consts, [*consts, *_shaped(carry, variables)]), variables)
 
     start = _flat(operands[n_consts:], variables)
     return _shaped(jax.lax.fori_loop(0, p["length"], once, start), variables)
 
 
-LOOPS: dict[str, Callable[[Any, list[Rows]], list[Rows]]] = {"while": _while, "scan": _scan}
+def _cond(equation: Any, operands: list[Any]) -> list[Numbers]:
+    index, *operands = operands
+    variables = equation.outvars
+    always = index[()] == index[()]
+
+    def computed(x: Any, y: Array) -> Array:
+        """Pallas cannot return a constant from a branch."""
+        return y if isinstance(x, jax.core.Tracer) else jnp.where(always, y, y)
+
+    def of(branch: Any) -> Callable[[], tuple[Array, ...]]:
+        def results() -> tuple[Array, ...]:
+            values = by_numbers(branch.jaxpr, branch.consts, operands)
+            numbers = (x for value in values for x in value.flat)
+            return tuple(map(computed, numbers, _flat(values, variables)))
+
+        return results
+
+    return _shaped(jax.lax.switch(index[()], [of(branch) for branch in equation.params["branches"]]), variables)
+
+
+CONTROL: dict[str, Callable[[Any, list[Any]], list[Numbers]]] = {"while": _while, "scan": _scan, "cond": _cond}

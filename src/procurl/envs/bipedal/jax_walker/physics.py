@@ -32,6 +32,7 @@ VELOCITY_ITERATIONS, POSITION_ITERATIONS = 180, 60
 SHARE, ENOUGH = 0.2, -3 * SLOP  # of an overlap that an iteration corrects; the overlap that may remain
 MOST_TRANSLATION, MOST_ROTATION = 2.0, np.pi / 2  # in a step
 SLEEPY_SPEED, SLEEPY_SPIN, TIME_TO_SLEEP = 0.01, 2 * np.pi / 180, 0.5
+PUSHED = np.where(np.arange(5)[:, None] == HULL, INVERSE[0], np.float32(0.0))  # f32[5, 1]  metres/s for a newton second
 NEVER = 1 << 20  # a place to the right of everything
 
 
@@ -69,12 +70,14 @@ def placed(n: int) -> World:
 
 
 @lanes
+@in_one_kernel
 def advance(terrain: Terrain, world: World, action: Array, push: Array) -> World:
     """The world 1/50 s later; action f32[4, N], push f32[N] in newtons on the hull."""
     manifolds = collide(terrain, world.pose)
     world = noticed(terrain, world, manifolds, jnp.ones_like(world.pose[0], bool))
-    pushed = world.velocity.at[0, HULL].add(DT * push * INVERSE[0, HULL])
-    world = solved_velocities(world._replace(velocity=pushed.at[1].add(DT * GRAVITY)), manifolds, action)
+    x, y, spin = world.velocity
+    velocity = jnp.stack([x + DT * push * PUSHED, y + DT * GRAVITY, spin])
+    world = solved_velocities(world._replace(velocity=velocity), manifolds, action)
     begin = world.pose
     world, at_rest = solved_positions(moved(world), manifolds)
     return with_impacts(terrain, slept(world, at_rest), begin)
@@ -112,7 +115,7 @@ def solved_velocities(world: World, manifolds: Manifolds, action: Array) -> Worl
     """Velocities that joints, limits, motors and contacts allow, and the impulses that lead there."""
     limit = joints.limit_states(world.pose[2])
     kept = (limit == world.limit) & (limit != 0)
-    pull = world.pull.at[:, 2].set(jnp.where(kept, world.pull[:, 2], 0.0))
+    pull = jnp.concatenate([world.pull[:, :2], jnp.where(kept, world.pull[:, 2], 0.0)[:, None]], axis=1)
     slots, ready, v = prepared(world, manifolds, action, limit, pull)
     by_joint = [JointImpulse(pull[j], world.motor[j]) for j in range(4)]
     start = (by_body(v), by_joint, list(world.contact.normal), list(world.contact.tangent))
