@@ -1,10 +1,12 @@
-"""Where the time of SAC in the compiled loop goes: one iteration on Point Mass, its parts, and what its products cost.
+"""Where the time of SAC in the compiled loop goes: one iteration, its parts, and what its products cost.
 
     python benchmarks/sac_in_loop.py [--seeds 1] [--capacity 2000000]
+    python benchmarks/sac_in_loop.py --device gpu --setting bipedal-jax --seeds 5 --precision tf32
 
 The walker's sizes: 128 environments play 20 steps each, and 256 updates follow, with layers of 400 and 300 and
 minibatches of 1000. Every part is compiled alone; the matrix products are those of the updates and nothing besides.
-Time is CPU seconds on one core, so that other programs do not count; the best of a few runs.
+On a CPU, time is CPU seconds on one core, so that other programs do not count; on a GPU, it is the clock's. The best of
+a few runs counts.
 """
 
 # ruff: noqa: E402  # XLA reads its flags when JAX is imported
@@ -19,7 +21,20 @@ from typing import Any
 
 import procurl
 
-procurl.use_cores(1, device="cpu")
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--capacity", type=int, default=2_000_000, help="transitions in each seed's buffer")
+    parser.add_argument("--setting", default="point-mass-1t")
+    parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
+    parser.add_argument("--precision", default="float32", help="of the updates' matrix products on a GPU")
+    return parser.parse_args()
+
+
+ARGS = arguments()
+procurl.use_cores(1, device=ARGS.device)
+seconds_now = time.process_time if ARGS.device == "cpu" else time.perf_counter
 
 import jax
 import jax.numpy as jnp
@@ -30,32 +45,29 @@ from procurl import loop
 from procurl.config import SAC, Config
 from procurl.runs.engine import Engine
 from procurl.runs.seeds import over_seeds
-from procurl.students import nets, replay, sac
+from procurl.students import replay, sac
 from procurl.students.learners import learner_of
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--capacity", type=int, default=2_000_000, help="transitions in each seed's buffer")
-    args = parser.parse_args()
-
-    config = SAC(n_envs=128, n_steps=2560, capacity=args.capacity, start_steps=2560, first_fit=2**30)
-    env, space = procurl.make("point-mass-1t")
+    config = SAC(
+        n_envs=128, n_steps=2560, capacity=ARGS.capacity, start_steps=2560, first_fit=2**30, precision=ARGS.precision
+    )
+    env, space = procurl.make(ARGS.setting)
     engine = Engine(
-        env, procurl.make_teacher("procurl-target", space), Config(sac=config), seeds=tuple(range(args.seeds))
+        env, procurl.make_teacher("procurl-target", space), Config(sac=config), seeds=tuple(range(ARGS.seeds))
     )
     carry, seconds = engine.begin(), []
     for t in range(4):  # the first compiles
-        began = time.process_time()
+        began = seconds_now()
         carry, _ = jax.block_until_ready(engine.iterate(carry, t))
-        seconds.append(time.process_time() - began)
-    print(f"an iteration of {args.seeds} seeds: {min(seconds[1:]):.2f} s; of that, each part compiled alone:")
+        seconds.append(seconds_now() - began)
+    print(f"an iteration of {ARGS.seeds} seeds: {min(seconds[1:]):.2f} s; of that, each part compiled alone:")
     for name, run in parts(engine, carry, env, config).items():
         print(f"  {name:40} {cheapest(run):8.3f} s")
     products = products_of(env.obs_size, env.action.size, config)
-    operations = args.seeds * config.n_steps // config.every * sum(2 * m * k * n for m, k, n in products) / 1e9
-    took = args.seeds * cheapest(product_loop(products, config.n_steps // config.every))
+    operations = ARGS.seeds * config.n_steps // config.every * sum(2 * m * k * n for m, k, n in products) / 1e9
+    took = cheapest(product_loop(products, config.n_steps // config.every))
     print(f"the updates' products and nothing besides: {took:.2f} s, {operations / took:.0f} GFLOP/s")
     print(machine_line())
 
@@ -108,13 +120,19 @@ def products_of(obs_size: int, action_size: int, config: SAC) -> list[tuple[int,
 
 
 def product_loop(products: list[tuple[int, int, int]], n: int) -> Callable[[], Any]:
+    """The products of all seeds, n times."""
     rng = np.random.default_rng(0)
-    pairs = [tuple(rng.normal(size=s).astype(np.float32) for s in ((m, k), (k, n))) for m, k, n in products]
+    precision = sac.PRECISION[ARGS.precision if ARGS.device == "gpu" else "float32"]
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.normal(size=(ARGS.seeds, *shape)).astype(np.float32)
+
+    pairs = [(normal(m, k), normal(k, n)) for m, k, n in products]
 
     @jax.jit
     def run(pairs: Any) -> Any:
         def one(total: Any, _: None) -> Any:  # the factor keeps the compiler from computing them once for all
-            return sum((jnp.sum(jnp.dot(a * (1 + total), b, precision=nets.FULL)) for a, b in pairs)) * 1e-30, None
+            return sum((jnp.sum(jnp.matmul(a * (1 + total), b, precision=precision)) for a, b in pairs)) * 1e-30, None
 
         return jax.lax.scan(one, jnp.float32(0), length=n)[0]
 
@@ -123,12 +141,12 @@ def product_loop(products: list[tuple[int, int, int]], n: int) -> Callable[[], A
 
 
 def cheapest(run: Callable[[], Any], repeats: int = 3) -> float:
-    """CPU seconds, after a first run that compiles."""
+    """Seconds, after a first run that compiles."""
     seconds = []
     for _ in range(repeats + 1):
-        began = time.process_time()
+        began = seconds_now()
         jax.block_until_ready(run())
-        seconds.append(time.process_time() - began)
+        seconds.append(seconds_now() - began)
     return min(seconds[1:])
 
 

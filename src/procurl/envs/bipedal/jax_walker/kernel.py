@@ -1,8 +1,9 @@
 """A function of many walkers as one GPU kernel, in which every walker is a program of its own.
 
 XLA makes dozens of kernels of one iteration of the solver, and with some thousand walkers it takes far longer to start
-them than they run. `in_one_kernel` hands the whole function to Pallas: all numbers of a walker are scalars in
-registers, and each of its loops ends when that walker is done.
+them than they run. `in_one_kernel` hands a loop of the solver to Pallas as a whole: all numbers of a walker are scalars
+in registers, and the loop ends when that walker is done. An H200 then makes fourteen times as many steps with 1280
+walkers. (A whole step can be one kernel, too, but took two minutes to compile.)
 
 The physics is written for arrays [..., N]. So the function is traced once for a single walker, and its operations are
 repeated for every number of its arrays (`by_numbers`): arithmetic number by number, while shapes, slices and stacks
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import reduce, wraps
 from importlib.util import find_spec
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -31,20 +32,15 @@ from numpy.typing import NDArray
 F = TypeVar("F", bound=Callable[..., Any])
 Numbers = NDArray[Any]  # an array of scalars: traced ones and constants
 
-MOST_LOADED = 100  # numbers: a longer argument stays in memory, where single ones can be looked up
-LOOPS = frozenset({"iterated_velocities", "iterated_positions", "searched", "moved_out", "slowed"})
-WHOLE = frozenset({"advance"})
-# Which functions become kernels, by name. No GPU has run any yet: `benchmarks/bipedal_jax.py speed --alone --device
-# gpu` turns them on, compares them with the plain functions, and times all.
-ON: frozenset[str] = frozenset()
+ON = True  # `benchmarks/bipedal_jax.py speed --alone --device gpu` times the functions without kernels, too
 
 
 def in_one_kernel(function: F) -> F:
-    """`function` of arrays [..., N]; on a GPU, as one kernel (if it is on)."""
+    """`function` of arrays [..., N]; on a GPU, as one kernel."""
 
     def run(*args: Any) -> Any:
         possible = jax.default_backend() == "gpu" and find_spec("jax.experimental.pallas.triton") is not None
-        return as_kernel(function, *args) if possible and function.__name__ in ON else function(*args)
+        return as_kernel(function, *args) if possible and ON else function(*args)
 
     return wraps(function)(run)  # type: ignore[return-value]
 
@@ -93,16 +89,8 @@ def as_kernel(function: Callable[..., Any], *args: Any, interpret: bool = False)
     return jax.tree.unflatten(jax.tree.structure(jax.eval_shape(function, *args)), whole)
 
 
-class InMemory(NamedTuple):
-    """An argument that is not loaded."""
-
-    ref: Any
-
-
-def _loaded(ref: Any, x: jax.ShapeDtypeStruct) -> Numbers | InMemory:
+def _loaded(ref: Any, x: jax.ShapeDtypeStruct) -> Numbers:
     numbers = np.empty(x.shape, object)
-    if numbers.size > MOST_LOADED:
-        return InMemory(ref)
     for k in range(numbers.size):
         number = ref[k, 0]
         numbers.flat[k] = number != 0 if x.dtype == bool else number
@@ -147,13 +135,6 @@ def _constant(x: Any) -> Numbers:
     return numbers
 
 
-def _alone(x: Any) -> Numbers:
-    """An array of one number, which NumPy shall not look into."""
-    numbers = np.empty((), object)
-    numbers[()] = x
-    return numbers
-
-
 def _by_number(equation: Any, operands: list[Numbers]) -> Numbers:
     """Arithmetic: the same operation for every number."""
     results = np.empty(equation.outvars[0].aval.shape, object)
@@ -194,19 +175,9 @@ def _stacked(equation: Any, *operands: Numbers) -> Numbers:
     return np.stack(operands, axis=equation.params["axis"])
 
 
-def _looked_up(equation: Any, held: Numbers | InMemory, index: Numbers) -> Numbers:
-    """`held[index]` along the first axis, by constants, or in memory by any numbers."""
-    dimensions, whole = equation.params["dimension_numbers"], equation.invars[0].aval.shape
-    plain = dimensions.start_index_map == dimensions.collapsed_slice_dims == (0,)
-    if not plain or equation.params["slice_sizes"] != (1, *whole[1:]):
-        raise NotImplementedError(f"a gather that is no look-up along the first axis, in a kernel: {equation}")
-    rows = [_alone(held.ref[at, 0]) if isinstance(held, InMemory) else held[int(at)] for at in index.flat]
-    return np.stack(rows).reshape(equation.outvars[0].aval.shape)
-
-
 REARRANGED: dict[str, Callable[..., Numbers]] = {
     "broadcast_in_dim": _spread, "reshape": _reshaped, "squeeze": _reshaped, "slice": _sliced, "concatenate": _joined,
-    "stack": _stacked, "gather": _looked_up,
+    "stack": _stacked,
 }  # fmt: skip
 FOLDED: dict[str, Callable[[Any, Any], Any]] = {
     "reduce_min": jnp.minimum, "reduce_max": jnp.maximum, "reduce_sum": jnp.add,

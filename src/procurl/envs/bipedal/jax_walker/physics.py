@@ -70,7 +70,6 @@ def placed(n: int) -> World:
 
 
 @lanes
-@in_one_kernel
 def advance(terrain: Terrain, world: World, action: Array, push: Array) -> World:
     """The world 1/50 s later; action f32[4, N], push f32[N] in newtons on the hull."""
     manifolds = collide(terrain, world.pose)
