@@ -306,7 +306,7 @@ class CurriculumCallback(BaseCallback):
 
         Then `model.learn(more, callback=callback, reset_num_timesteps=False)`.
         """
-        from procurl.runs.store.checkpoint import differing, listed
+        from procurl.runs.store.descriptions import differing, listed
         from procurl.runs.store.state import arranged, note, read_state
 
         tensors, notes = read_state(path)

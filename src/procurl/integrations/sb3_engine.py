@@ -305,7 +305,7 @@ def _earlier(
 ) -> Result | None:
     """The result of a seed that an earlier call has finished."""
     from procurl.runs.provenance import describe
-    from procurl.runs.store.checkpoint import differing, listed
+    from procurl.runs.store.descriptions import differing, listed
 
     if kept is None or not kept.exists():
         return None

@@ -337,7 +337,7 @@ class Curriculum:
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file. One that belongs to another teacher, space or seed is refused."""
-        from procurl.runs.store.checkpoint import differing, listed
+        from procurl.runs.store.descriptions import differing, listed
 
         there = note(path, read_notes(path), "curriculum")
         if not isinstance(there, dict):

@@ -89,7 +89,7 @@ def _rebuilt(description: dict[str, Any], notes: Notes, named: Named | None) -> 
     config = _config(description["config"])
     again = describe(env, teacher, config, tuple(description["seeds"]), description["steps"])
     if again != description:
-        from procurl.runs.store.checkpoint import differing, listed
+        from procurl.runs.store.descriptions import differing, listed
 
         raise ConfigError(
             f"this run cannot be made again from its configuration and what was named:\n"
@@ -218,7 +218,7 @@ def _config(fields: dict[str, Any]) -> Config:
 
 def env_changes(env: Any, description: dict[str, Any], notes: Notes) -> list[str]:
     """In words: in what an environment is not that of a run."""
-    from procurl.runs.store.checkpoint import differing
+    from procurl.runs.store.descriptions import differing
 
     fields = [
         f"{type(env).__name__}.{name} is {here!r}, and was {there!r}"

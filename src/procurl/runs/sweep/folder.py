@@ -18,7 +18,8 @@ from procurl import __version__
 from procurl.check import numbers
 from procurl.errors import RunFolderError
 from procurl.runs.store import classes, disk, manifest
-from procurl.runs.store.checkpoint import SWEEP, Resume, differing, listed, move_aside, only_writer, with_defaults
+from procurl.runs.store.checkpoint import SWEEP, Resume, move_aside, only_writer
+from procurl.runs.store.descriptions import differing, listed, with_defaults
 from procurl.runs.store.result import reserve
 
 FORMAT = ("procurl-sweep", 1)
