@@ -203,6 +203,14 @@ def test_the_model_is_calibrated_on_students_that_learn(rate, with_embeddings):
         assert np.mean((believed - true) ** 2) < 0.5 * np.var(true)
 
 
+def test_targets_that_are_given_count_by_default():
+    x = some_embeddings()
+    assert PromptCurriculum(40, x, x[:3]).strategy == "procurl-target"
+    for curriculum in (PromptCurriculum(40), PromptCurriculum(40, x), PromptCurriculum(40, targets=[1, 2])):
+        assert curriculum.strategy == "procurl-unif"
+    assert PromptCurriculum(40, x, x[:3], "uniform").strategy == "uniform"
+
+
 def test_similar_prompts_share_what_is_known():
     x = np.repeat(np.eye(2, dtype=np.float32), 10, axis=0) + 0.05 * some_embeddings(20, 2)
     curriculum = PromptCurriculum(20, x)

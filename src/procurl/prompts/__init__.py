@@ -1,6 +1,6 @@
 """Curricula for language-model RL: a task is a prompt, and its value is the pass rate of a group of samples.
 
-    curriculum = PromptCurriculum(prompts, embeddings, targets, strategy="procurl-target")
+    curriculum = PromptCurriculum(prompts, embeddings, targets)
     ids = curriculum.batch(128)
     curriculum.record(ids, passes)
 

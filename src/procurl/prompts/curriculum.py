@@ -43,7 +43,8 @@ class PromptCurriculum:
             to one another, and procurl-target cannot be used.
         targets: ids of prompts, or embeddings f32[m, d] of a benchmark's prompts.
         strategy: "procurl-unif": neither too easy nor too hard; "procurl-target": the same, and similar to targets;
-            "uniform": no curriculum, for comparison.
+            "uniform": no curriculum, for comparison. None: procurl-target where there are embeddings and targets, and
+            procurl-unif elsewhere.
         group: samples of a prompt, unless `record` says otherwise.
         seed: of all draws.
         window: a prompt is not dealt again in so many batches after its own.
@@ -63,7 +64,7 @@ class PromptCurriculum:
         prompts: int | Sequence[Id],
         embeddings: Any = None,
         targets: Any = None,
-        strategy: Strategy = "procurl-unif",
+        strategy: Strategy | None = None,
         group: int = 8,
         seed: int = 0,
         *,
@@ -78,6 +79,8 @@ class PromptCurriculum:
         candidates: int = 4096,
         strict: bool = False,
     ) -> None:
+        if strategy is None:
+            strategy = "procurl-unif" if embeddings is None or targets is None else "procurl-target"
         self.strategy = given.one_of("strategy", strategy, get_args(Strategy))
         self.group = numbers.whole("group", group, 1, 1_000_000)
         self.seed = numbers.whole("seed", seed, 0, 2**63 - 1)
