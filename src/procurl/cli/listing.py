@@ -15,14 +15,17 @@ def add(commands: Any) -> None:
     command.set_defaults(run=run)
 
 
+WIDTH = max(map(len, [*presets.SETTINGS, *presets.TEACHERS]))  # of a column of names
+
+
 def run(args: argparse.Namespace) -> None:
     print("Settings")
     for name, setting in presets.SETTINGS.items():
-        print(f"  {name:16} {setting.summary}; {setting.steps:,} steps, {setting.seeds} seeds in the paper")
+        print(f"  {name:{WIDTH}} {setting.summary}; {setting.steps:,} steps, {setting.seeds} seeds in the paper")
     theirs("setting", presets.SETTINGS)
     print("\nTeachers")
     for name, summary in presets.TEACHERS.items():
-        print(f"  {name:16} {summary}")
+        print(f"  {name:{WIDTH}} {summary}")
     theirs("teacher", presets.TEACHERS)
     print("\n`procurl train --help` lists every option that --set takes.")
 
@@ -30,6 +33,6 @@ def run(args: argparse.Namespace) -> None:
 def theirs(kind: installed.Kind, ours: Iterable[str]) -> None:
     """What installed packages bring, without importing them."""
     for name, package in installed.names(kind, ours).items():
-        print(printable(f"  {name:16} of {package}"))
+        print(printable(f"  {name:{WIDTH}} of {package}"))
     for clash in installed.clashes(kind, ours):
         print(printable(f"  note: {clash}"))
