@@ -84,3 +84,11 @@ def test_it_goes_on_from_its_state(space):
 )
 def test_skill(value, ret, expected):
     assert tuple(skill(np.array(value), np.array(ret))) == pytest.approx(expected)
+
+
+def test_one_that_is_saved_and_loaded_compares_the_same_numbers(space):
+    critic = lambda t: truth(t.context) + 100.0 * t.context[:, 0]  # noqa: E731
+    value, again = fed(trusted(space, critic)), trusted(space, critic)
+    again.load_state_dict(value.state_dict())
+    np.testing.assert_array_equal(again(tasks()), value(tasks()))
+    assert again.skills == value.skills and set(value.skills) == {"critic", "returns"}

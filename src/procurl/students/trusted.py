@@ -1,4 +1,4 @@
-"""Which values to believe: a critic's, or those of a regression on the returns. Whichever predicts returns better.
+"""Which values to believe, a critic's or those of a regression on the returns: whichever predicts returns better.
 
 A critic is a poor judge of tasks while it has learnt little, where it discounts what the returns do not, or where it
 does not see the context; a regression knows only what was played, and knows it late. Both are compared with the returns
@@ -26,7 +26,7 @@ logger = logging.getLogger("procurl")
 
 COMPARED = 64  # of the latest episodes
 ENOUGH = 16  # below that, the critic is asked
-CLEARLY = 0.9  # the other one takes over if its error is at most so much of the present one's
+CLEARLY = 0.9  # the other one takes over if its error is at most this share of the present one's
 SOURCES = ("critic", "returns")
 REGRESSION: dict[str, Any] = {"every": 50, "hidden": (64, 64), "epochs": 60}  # small: it is fitted again and again
 
@@ -48,7 +48,7 @@ class TrustedValue:
     Args:
         space: of the contexts.
         critic: a function of a `Task` of NumPy arrays that returns n values, in units of return.
-        regressor: for the other opinion; a small `ReturnRegressor` if not given.
+        regressor: for the second opinion; a small `ReturnRegressor` if not given.
     """
 
     def __init__(self, space: TaskSpace, critic: Any, *, regressor: ReturnRegressor | None = None) -> None:
@@ -62,12 +62,13 @@ class TrustedValue:
         )  # context, seed, row, return, regression's value
 
     def record(self, task: Any, ret: float) -> None:
-        """The return of an episode of a task, as `Curriculum.next` handed it out."""
+        """The return of an episode; `task` is as `Curriculum.next` handed it out."""
         context = np.asarray(task.context, np.float32)
         predicted = self.regressor(_tasks([(context, task.seed, task.row)]))[0]  # before it learns of this one
         known = float(predicted) if self.regressor.fits else np.nan
         self.regressor.record(context, ret)
-        self._episodes.append((context, int(task.seed), int(task.row), float(ret), known))
+        kept = float(np.float32(ret))  # as in a state on disk: a resumed run must compare the same numbers
+        self._episodes.append((context, int(task.seed), int(task.row), kept, known))
 
     def __call__(self, tasks: Task) -> NDArray[np.float32]:
         """f32[n]: the values of tasks, in units of return."""
@@ -103,7 +104,7 @@ class TrustedValue:
             "source": np.array(SOURCES.index(self.source), np.int32),
             "contexts": np.array([e[0] for e in rows], np.float32).reshape(-1, self._dim),
             "numbers": np.array([e[1:3] for e in rows], np.int32).reshape(-1, 2),
-            "returns": np.array([e[3:] for e in rows], np.float64).reshape(-1, 2).astype(np.float32),
+            "returns": np.array([e[3:] for e in rows], np.float32).reshape(-1, 2),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
