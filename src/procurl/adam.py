@@ -1,7 +1,7 @@
 """Adam with gradient clipping, as small pure functions.
 
-Why not a library's: the usual bias correction is a power of a step counter, which XLA rounds differently for one seed
-than for several side by side. The powers are kept as running products here, and a seed alone then equals the same seed
+Why not a library's Adam: the usual bias correction is a power of a step counter, which XLA rounds differently for one
+seed than for several side by side. Here the powers are kept as running products, so a seed alone equals the same seed
 in company to the last bit.
 """
 
@@ -18,7 +18,7 @@ EPS = 1e-5  # as in Stable-Baselines3's PPO; its SAC has torch's 1e-8
 
 
 class AdamState(NamedTuple):
-    mean: Any  # running mean of the gradient, like the parameters
+    mean: Any  # running mean of the gradient, shaped like the parameters
     square: Any  # running mean of its square
     b1_power: Array  # B1^t
     b2_power: Array  # B2^t

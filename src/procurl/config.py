@@ -13,7 +13,7 @@ from typing import Literal
 from procurl.check.fields import check_fields, param
 from procurl.errors import ConfigError, unknown_name
 
-LOG_STD = (-20.0, 2.0)  # SAC's policy keeps the logarithm of its spread within this
+LOG_STD = (-20.0, 2.0)  # bounds on the logarithm of the spread of SAC's policy
 PRECISIONS = ("float32", "tf32", "bf16")
 
 

@@ -31,11 +31,11 @@ class RunFolderError(ProcurlError, OSError):
 
 
 class CheckpointError(RunFolderError):
-    """A checkpoint that is damaged, or of something else."""
+    """A checkpoint that is damaged, or belongs to something else."""
 
 
 class NewerFormatError(CheckpointError):
-    """A file of a format that only a newer procurl knows: nothing is wrong with it, and it is left alone."""
+    """A file in a format that only a newer procurl knows: nothing is wrong with it, and it is left alone."""
 
 
 class NonFiniteError(ProcurlError, FloatingPointError):
@@ -65,7 +65,7 @@ def unknown_name(kind: str, given: str, known: Iterable[str], also: Iterable[str
 
 
 def cannot_withhold(learner: str) -> ConfigError:
-    """The error for a teacher whose tasks are not all to be learnt from, where the learner learns from all."""
+    """The error for a teacher that withholds tasks from learning, where the learner learns from everything it plays."""
     return ConfigError(
         f"this strategy has tasks played that the student must not learn from (Task.learn), but {learner} learns from "
         f"all it plays: use it with PPO in procurl.train, or in a loop of your own that heeds task.learn; or take a "
@@ -74,7 +74,7 @@ def cannot_withhold(learner: str) -> ConfigError:
 
 
 def cannot_play() -> ConfigError:
-    """The error for a teacher that wants episodes played, where only the loop's owner can play."""
+    """The error for a teacher that wants episodes played, where its critic cannot play any."""
     return ConfigError(
         "this strategy has the student play episodes for the teacher alone (critic.play), which only an environment in "
         "JAX can do: use it with procurl.train and such an environment, or take a strategy that does without, e.g. "
@@ -86,7 +86,8 @@ def cannot_play() -> ConfigError:
 def needs_extra(extra: str, need: str, *packages: str, otherwise: str = "") -> Iterator[None]:
     """Around imports of optional packages: if one is missing, the error says what needs it and how to install it.
 
-    `{}` in `need` becomes the name of the missing package. With `packages`, the absence of any other stays as it is.
+    `{}` in `need` becomes the name of the missing package. With `packages`, an error
+    about any other package passes unchanged.
     """
     try:
         yield

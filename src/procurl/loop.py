@@ -1,8 +1,8 @@
 """The paper's Algorithm 1: a teacher picks tasks, a student plays and learns, the teacher watches.
 
 `iteration` is the algorithm, and the first thing to read in this package. `runs/engine.py` compiles it for all seeds at
-once, and `runs/train.py` repeats it. The keys at the end of this file are the promise that everything random in
-iteration t is a function of (seed, t), whoever runs the algorithm.
+once, and `runs/train.py` repeats it. The keys at the end of this file guarantee that everything random in iteration
+t is a function of (seed, t), whoever runs the algorithm.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from procurl.types import Env, Episodes, Task, Teacher
 
 
 class Carry(NamedTuple):
-    """All that lives from one iteration to the next."""
+    """Everything that carries over from one iteration to the next."""
 
     teacher: Any
     student: Any
@@ -36,12 +36,12 @@ class Happened(NamedTuple):
     episodes: Episodes
     played: Any  # steps, as the student sees them
     losses: Any  # of its update, a named tuple of numbers
-    answers: list[tuple[Task, Array]]  # tasks that the teacher asked about, and the student's values of them
-    asked: Array | None  # i32  steps that the student played for the teacher alone; None: no such teacher
+    answers: list[tuple[Task, Array]]  # tasks that the teacher asked about, with the student's values
+    asked: Array | None  # i32  steps that the student played for the teacher alone; None: the teacher asks for none
 
 
 def begin(key: Array, env: Env, teacher: Teacher, config: Config) -> Carry:
-    """Nobody has played yet: a new student in front of the teacher's first tasks. `key` is the seed's."""
+    """Before anything is played: a new student faces the teacher's first tasks. `key` is the seed's."""
     k_teacher, k_student, k_pick = begin_keys(key)
     teacher_state = teacher.init(k_teacher)
     first_tasks = teacher.propose(teacher_state, k_pick, config.student.n_envs)
@@ -70,7 +70,7 @@ def iteration(
 
 
 def require_said(teacher: Teacher, **does: bool) -> None:
-    """Refuse what a teacher does without saying so: its steps would not be counted, or a learner would not heed it."""
+    """Refuse what a teacher does without declaring it: steps would go uncounted, or a learner would not heed it."""
     how = {"plays": "a teacher that calls critic.play", "withholds": "a teacher that gives tasks with `learn`"}
     for what, is_so in does.items():
         if is_so and not says(teacher, what):
@@ -78,15 +78,15 @@ def require_said(teacher: Teacher, **does: bool) -> None:
 
 
 def begin_keys(key: Array) -> Array:
-    """For the teacher's first state, the student's first weights and the first tasks."""
+    """Keys for the teacher's first state, the student's first weights and the first tasks."""
     return jax.random.split(jax.random.fold_in(key, 0), 3)
 
 
 def iteration_keys(key: Array, t: Array | int) -> Array:
-    """To pick, play, learn and watch in iteration t."""
+    """Keys to pick, play, learn and watch in iteration t."""
     return jax.random.split(jax.random.fold_in(key, 2 * t + 1), 4)
 
 
 def evaluation_key(key: Array, t: Array | int) -> Array:
-    """To evaluate the student after t iterations."""
+    """The key to evaluate the student after t iterations."""
     return jax.random.fold_in(key, 2 * t + 2)

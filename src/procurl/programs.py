@@ -3,11 +3,11 @@
 Environments, teachers and their states travel into compiled functions as arguments, so that all instances of a class
 share one program. `jax.jit` finds the program by the arguments' tree structure, and in jaxlib 0.10 two classes
 registered with `jax.tree_util.register_dataclass` have equal structures wherever their static values and their number
-of leaves agree: now and then one class is served the other's program, in silence (`docs/mixed-up-programs.md`).
+of leaves agree: now and then one class is silently served the other's program (`docs/mixed-up-programs.md`).
 
 So `jit` here looks at the classes itself, whoever registered them and however deeply they are nested, and gives every
 combination of classes a `jax.jit` of its own. Nothing else in this package calls `jax.jit`. `pytree` registers our own
-classes in a way that also holds in other people's `jax.jit`.
+classes in a way that is also safe in other people's `jax.jit`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def classes(structure: PyTreeDef) -> Hashable:
 
 
 def kind(tree: Any) -> Hashable:
-    """All of a tree that determines the program compiled for it, except the types of its arrays."""
+    """Everything in a tree that determines the program compiled for it, except the types of its arrays."""
     structure = jax.tree.structure(tree)
     return structure, classes(structure)
 
@@ -54,7 +54,7 @@ class Program:
         update_wrapper(self, function)
 
     def of(self, *args: Any, **named: Any) -> Any:
-        """The function of `jax.jit` for such arguments."""
+        """The `jax.jit` function for such arguments."""
         return self._for_classes(classes(jax.tree.structure((args, named))))
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -72,7 +72,7 @@ class Program:
 
 
 def innermost_trace() -> Hashable:
-    """What is being traced right now: equal for two moments that may use each other's arrays."""
+    """What is being traced right now: equal at two moments that may use each other's arrays."""
     return get_opaque_trace_state(convention="flax")  # type: ignore[no-any-return]
 
 

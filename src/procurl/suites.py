@@ -91,7 +91,7 @@ def as_ranges(what: str, given: Mapping[str, Any]) -> Ranges:
 
 
 def written(given: Ranges) -> str:
-    """The text that `ranges` reads to the same numbers."""
+    """The text from which `ranges` reads the same numbers."""
     return ",".join(
         f"{name}={low!r}" if low == high else f"{name}={low!r}:{high!r}" for name, (low, high) in given.items()
     )

@@ -145,10 +145,10 @@ class TaskSpace:
         default=(0.0, 1.0), metadata={"static": True}
     )
     fresh_seeds: bool = field(default=False, metadata={"static": True})  # every proposal is a new instance
-    fixed_tests: bool = field(default=False, metadata={"static": True})  # but held-out tasks are always the same ones
+    fixed_tests: bool = field(default=False, metadata={"static": True})  # even then, held-out tasks stay the same
     snap: Callable[[Array], Array] | None = field(default=None, metadata={"static": True})  # to a discrete set
     name: str = field(default="", metadata={"static": True})  # of the setting, where it has one
-    units: tuple[float, ...] | None = field(  # distances: one length per dimension; None: contexts as they are
+    units: tuple[float, ...] | None = field(  # of distance, one length per dimension; None: contexts as they are
         default=None, metadata={"static": True}
     )
     labels: tuple[str, ...] = field(default=(), metadata={"static": True})  # tasks without distances: context = index
@@ -166,14 +166,14 @@ class TaskSpace:
 
     @property
     def n_tasks(self) -> int:
-        """Of pool, targets and held-out tasks together: the numbers in `numbered` are below it."""
+        """The size of pool, targets and held-out tasks together; the numbers in `numbered` are below it."""
         return self.n_pool + self.targets.seed.shape[-1] + self.held_out.seed.shape[-1]
 
     def numbered(self) -> TaskSpace:
-        """The same with a number for every task: first the pool's, then the targets, then the held-out tasks.
+        """The same space with a number for every task: first the pool's, then the targets, then the held-out tasks.
 
-        Tasks that have one (targets that are in the pool) keep it. An environment can so look up what belongs to a
-        task, e.g. a map of walls in an array with `n_tasks` rows.
+        Tasks that already have one (targets that are in the pool) keep it. An environment can thus look up what belongs
+        to a task, e.g. its map of walls in an array with `n_tasks` rows.
         """
 
         def from_number(first: int, tasks: Task) -> Task:
@@ -185,7 +185,7 @@ class TaskSpace:
         return replace(self, targets=targets, held_out=from_number(self.n_pool + len(targets.row), held_out))
 
     def in_pool(self, rows: Any) -> Any:
-        """Which of these numbers are of tasks in the pool."""
+        """Which of these numbers belong to tasks in the pool."""
         return (rows >= 0) & (rows < self.n_pool)
 
     def lookup(self, numbers: Array) -> Task:
@@ -194,13 +194,13 @@ class TaskSpace:
         return found._replace(context=jnp.where(numbers[:, None] < 0, jnp.nan, found.context), row=numbers)
 
     def label(self, context: Any) -> str:
-        """The name of one context's task, in a space of `procurl.categorical_space`: for your own `apply` function."""
+        """The label of one context, in a space made by `procurl.categorical_space`: for your own `apply` function."""
         if not self.labels:
             raise ConfigError(
                 "label: this space's tasks have numbers, no labels; make it with procurl.categorical_space"
             )
         given = np.asarray(context, np.float64)
-        nearest = np.ceil(given.reshape(-1) - 0.5)  # half-way, the lower one: as `snap` does
+        nearest = np.ceil(given.reshape(-1) - 0.5)  # half-way goes to the lower one, as in `snap`
         if given.size != 1 or not 0 <= nearest[0] < len(self.labels):  # NaN fails every comparison
             raise ConfigError(
                 f"context = {given.tolist()}: expected one number from 0 to {len(self.labels) - 1}, a label's index"
@@ -248,7 +248,7 @@ class TaskSpace:
 
 
 class Values(Protocol):
-    """Whoever says what tasks are worth to a student."""
+    """Anything that can say what tasks are worth to a student."""
 
     def value(self, tasks: Task) -> Array:
         """The student's estimate of the return from each task's first observation, f32[n], raw."""
@@ -262,8 +262,8 @@ class Critic(Values, Protocol):
         """k fresh episodes of each task, with the student as it is; it learns nothing from them.
 
         The steps count like all others: the run's budget pays for them, and its curves show it. Where `when` is False
-        nothing is played, and all numbers are 0: so, and not inside `lax.cond`, which would hide the steps from the
-        run. A teacher that plays says so, `plays: ClassVar[bool] = True`, since only environments in JAX can do that.
+        nothing is played, and all numbers are 0; use it instead of `lax.cond`, which would hide the steps from the
+        run. A teacher that plays declares it, `plays: ClassVar[bool] = True`: only environments in JAX can do that.
         """
         ...
 
@@ -275,7 +275,7 @@ class Teacher(Protocol):
     def space(self) -> TaskSpace: ...
 
     def init(self, key: Array) -> Any:
-        """The state before anybody has played."""
+        """The state before anything has been played."""
         ...
 
     def propose(self, state: Any, key: Array, n: int) -> Task:

@@ -1,7 +1,7 @@
 """What a user may give, and what procurl asks of it.
 
-`numbers` and `text` look at single values, and know no JAX. `space`, `env`, `host` and `teacher` hold whatever somebody
-has written against its contract, and gather all that they find (`findings`). `contracts` turns that into errors:
+`numbers` and `text` look at single values, and know no JAX. `space`, `env`, `host` and `teacher` test what a user has
+written against its contract, and gather all that they find (`findings`). `contracts` turns that into errors:
 `check_space`, `check_env`, `check_teacher`, which load when they are first used.
 """
 

@@ -1,7 +1,7 @@
 """Contracts, as functions anybody can call on their own classes: `check_space`, `check_env`, `check_teacher`.
 
 Each gathers every problem and raises one error that lists them; if the contract holds, it returns notes on what may be
-intended, but is often a slip. The contracts are in the other files; `procurl check` is the same on the command line.
+intended, but is often a slip. The contracts are in the other files; `procurl check` does the same on the command line.
 `train` calls the cheap part (`require_fit`) before it starts.
 """
 
@@ -53,7 +53,7 @@ def require_fit(env: Env | HostEnv, teacher: Teacher) -> None:
     """What must hold before training: a sound task space, and an environment that plays it."""
     require_space(teacher.space)
     if isinstance(env, HostEnv):
-        return  # its worker processes will say
+        return  # its worker processes will find out
     if getattr(env, "by_number", False) and getattr(teacher, "invents", False):
         raise ConfigError(
             f"{type(env).__name__} looks its tasks up by their number (by_number), and {type(teacher).__name__} "

@@ -1,4 +1,4 @@
-"""The contract of an environment in JAX: pure functions of the task, that stay in shape and end in time.
+"""The contract of an environment in JAX: pure functions of the task, with fixed shapes and episodes that end in time.
 
 Random actions are played on a few tasks of every kind: from the pool, the targets, the held-out ones, and at the
 borders of the space, where things break first.
@@ -341,7 +341,7 @@ def _afterwards(found: Findings, env: Env, space: TaskSpace, played: _Played) ->
 
 
 def value_range_findings(found: Findings, value_range: tuple[float, float] | None, ret: Any, discounted: Any) -> None:
-    """Teachers clip the student's values to this range: beyond it, all tasks look alike. One that is learnt fits."""
+    """Teachers clip the student's values to this range: beyond it, all tasks look alike. A learnt range fits."""
     if value_range is None:
         return
     low, high = value_range

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from procurl.check.numbers import real, whole
 from procurl.errors import ConfigError, unknown_name
 
-MOST_WHOLE = 2**31 - 1  # whole numbers, too, are computed with in 32 bits
+MOST_WHOLE = 2**31 - 1  # whole numbers are computed in 32 bits, too
 MOST_UNITS = 65_536  # in a layer
 Thing = TypeVar("Thing")
 
@@ -28,7 +28,7 @@ def param(
 def check_fields(owner: str, instance: Any, *, is_pytree: bool = False) -> None:
     """Refuse what a documented field cannot be: another type, NaN, infinity, a number beyond its bounds.
 
-    JAX makes instances of a pytree, too, with traced arrays or placeholders in fields that are not static: there only
+    JAX, too, makes instances of a pytree, with traced arrays or placeholders in fields that are not static: there only
     plain values are checked. NumPy's numbers become Python's and lists become tuples, so that configurations can be
     saved.
     """
@@ -64,12 +64,12 @@ def with_fields(thing: Thing, given: dict[str, Any]) -> Thing:
 
 
 def documented(cls: type) -> list[dataclasses.Field[Any]]:
-    """The fields that users are told of; of a class that is no dataclass, none."""
+    """The fields that users are told about; none for a class that is no dataclass."""
     return [f for f in dataclasses.fields(cls) if "help" in f.metadata] if dataclasses.is_dataclass(cls) else []
 
 
 def kind_of(f: dataclasses.Field[Any]) -> str:
-    """The type that a field declares, as procurl's own files write it: a user's may not put off its annotations."""
+    """The type that a field declares, as procurl's own files write it: a user's may not postpone its annotations."""
     kind = f.type.__name__ if isinstance(f.type, type) else str(f.type).replace("typing.", "")
     return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", kind)
 

@@ -150,7 +150,7 @@ def _short(structure: str) -> str:
 
 
 def kind(x: Any) -> str:
-    """float32[3], say."""
+    """For example float32[3]."""
     return f"{jax.numpy.result_type(x)}{list(np.shape(x))}"
 
 

@@ -65,7 +65,7 @@ def host_findings(env: HostEnv, space: TaskSpace, steps: int) -> Findings:
 
 
 def gymnasium_findings(env: Any, space: TaskSpace | None, steps: int, horizon: int | None = None) -> Findings:
-    """`steps` at most are played in an episode; `horizon` is the length that it must not exceed, where one is known."""
+    """At most `steps` are played in an episode; `horizon` is the length that it must not exceed, where one is known."""
     found = Findings()
     takes_tasks = horizon is not None or env.has_wrapper_attr("set_next_task")
     tasks = _tasks(env, space) if takes_tasks else []

@@ -15,7 +15,7 @@ from procurl.devices import require_32_bits
 from procurl.errors import ConfigError, SpaceError
 from procurl.types import Task, TaskSpace
 
-MOST_TASKS = 2**22  # PLR draws with 32 bits at once: with more tasks, some could never be drawn
+MOST_TASKS = 2**22  # PLR's draws have 32 bits: with more tasks, some could never be drawn
 N_DRAWN = 64  # of the target distribution
 KINDS = ("pool", "targets", "held_out")
 
@@ -196,7 +196,7 @@ def _as_tasks(context: Any) -> Task:
 
 
 def _doubtful(found: Findings, space: TaskSpace) -> None:
-    """What may be meant, but often is a slip."""
+    """What may be intended, but is often a slip."""
     low, high = np.asarray(space.low), np.asarray(space.high)
     for k in np.flatnonzero(low == high):
         found.note(
@@ -204,7 +204,7 @@ def _doubtful(found: Findings, space: TaskSpace) -> None:
         )
     pool, held_out = (_identities(space, getattr(space, name)) for name in ("pool", "held_out"))
     twice = len(pool) - len(set(pool))
-    if twice and not (space.labels and len(set(Counter(pool).values())) == 1):  # labels, all equally often: as meant
+    if twice and not (space.labels and len(set(Counter(pool).values())) == 1):  # labels, all equally often: as intended
         found.note(f"{twice} of {len(pool)} tasks of the pool are there before: equal tasks are drawn more often")
     if not space.fresh_seeds:
         known = set(pool)

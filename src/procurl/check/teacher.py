@@ -62,7 +62,7 @@ def teacher_findings(teacher: Teacher, n: int) -> Findings:
             found.problem(f"it has no method `{name}`: expected what procurl.types.Teacher lists")
     if found.problems or not require_pytree(found, teacher):
         return found
-    if teacher.space.value_range is None:  # learnt in a run, and any will do here
+    if teacher.space.value_range is None:  # learnt in a run; here any will do
         teacher = in_range(teacher, (0.0, 1.0))
     key = jax.random.key(0)
     # One function object each for the program and for the second trace: JAX remembers those that it has seen.
@@ -148,7 +148,7 @@ def _observe(found: Findings, teacher: Teacher, state: Any, key: Array, propose:
 def _watched(
     found: Findings, what: str, teacher: Teacher, state: Any, key: Array, episodes: Episodes, critic: Any, observe: Any
 ) -> Any:
-    """The next state, or None if it is of another kind or none comes."""
+    """The next state, or None if it has another shape or there is none."""
     try:
         after = observe(teacher, state, key, episodes, critic)
     except Exception as error:
@@ -237,7 +237,7 @@ def _shapes(space: TaskSpace, tasks: Any, n: int) -> str | None:
 
 
 def check_state(found: Findings, when: str, teacher: Teacher, state: Any) -> None:
-    """No NaN in it; and where a teacher tells its `probabilities(state)` of the pool's tasks, they are such."""
+    """No NaN in it; and where a teacher gives the pool's tasks `probabilities(state)`, they are probabilities."""
     floats = [x for x in jax.tree.leaves(state) if jnp.issubdtype(jnp.asarray(x).dtype, jnp.floating)]
     if any(np.isnan(np.asarray(x)).any() for x in floats):
         found.problem(f"{when}: NaN in the state, which stops the seed: mark what is not known by a mask or infinity")

@@ -1,4 +1,4 @@
-"""`procurl check MODULE:NAME`: whatever a user has written, found (`user_files`), recognised, and held against its
+"""`procurl check MODULE:NAME`: whatever a user has written, found (`user_files`), recognised, and tested against its
 contract.
 
     procurl check my_env.py:MyEnv --space my_env.py:space

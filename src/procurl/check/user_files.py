@@ -1,4 +1,4 @@
-"""A user's own files and modules: imported because the user named them, and never because a file of procurl's does.
+"""A user's own files and modules: imported because the user named them, and never because a file of procurl's does so.
 
     my_env.py:MyEnv            a file, and a name in it
     package.module:object      a module, as `python -m` finds it
@@ -92,7 +92,7 @@ def _own_names(module: ModuleType) -> list[str]:
 
 
 def made(module: ModuleType, name: str, space: Callable[[], TaskSpace]) -> Any:
-    """The object itself, or what its class or function makes; one that needs a `space` is given that."""
+    """The object itself, or what its class or function makes; one that needs a `space` is given one."""
     thing: Any = module
     for part in name.split("."):
         if not hasattr(thing, part):
@@ -140,7 +140,7 @@ def only_space(module: ModuleType) -> TaskSpace | None:
 
 
 def named_space(text: str) -> TaskSpace:
-    """That of --space: the name of a setting, or of a task space in a file."""
+    """The space of --space: the name of a setting, or of a task space in a file."""
     if not is_own(text):
         return setting_space(text)
     module, name = split(text)

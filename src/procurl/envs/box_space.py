@@ -36,7 +36,7 @@ def box_space(
     """The tasks of a setting in the box [low, high]; the same arguments give the same tasks every time.
 
     The pool is `n_uniform` uniform contexts, then `n_pool_targets` draws of mu. Those draws and the held-out tasks
-    are `feasible` ones (f32[n, d] -> bool[n]); the teacher's targets are plain draws: it is not told which are.
+    are `feasible` ones (f32[n, d] -> bool[n]); the teacher's targets are plain draws: it is not told which of them are.
     """
     sizes = _Sizes(n_uniform, n_pool_targets, n_targets, n_held_out)
     bounds = jnp.array(low), jnp.array(high)

@@ -23,7 +23,7 @@ class Setting:
     config: Config
     teachers: dict[str, dict[str, Any]] = field(default_factory=dict)  # strategy -> hyper-parameters
     release: dict[str, dict[str, Any]] = field(default_factory=dict)  # what the released code changes
-    release_config: Config | None = None  # the student of the released code, where it is another one
+    release_config: Config | None = None  # the student of the released code, where it differs
     space_args: tuple[Any, ...] = ()  # what the environment's `space` is called with
 
     def towards(self, target: str, detail: str, **config: Any) -> Setting:
@@ -128,7 +128,7 @@ BIPEDAL = Setting(
     release={"procurl-target": {**RELEASE["procurl-target"], "n_targets": 250}},
 )
 
-# 2560 steps of 128 walkers an iteration, still an update for ten steps; evaluated every 499,200 steps.
+# 2560 steps an iteration over 128 walkers, still an update for every ten steps; evaluated every 499,200 steps.
 BIPEDAL_JAX = replace(
     BIPEDAL,
     summary="BW with the walker in JAX: the same tasks and physics without Box2D, on a GPU or CPU",

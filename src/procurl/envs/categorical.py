@@ -3,7 +3,7 @@
     space = procurl.categorical_space(["5x5", "6x6", "8x8"], target="8x8")
 
 The context of such a task is one number, the index of its label, so that everything that plays, records and stores
-tasks works as ever. Only strategies that measure distances have nothing to measure: they refuse such a space, or are
+tasks works as usual. Only strategies that measure distances have nothing to measure: they refuse such a space, or are
 given a similarity of labels.
 """
 
@@ -43,7 +43,7 @@ def categorical_space(
 ) -> TaskSpace:
     """The tasks of an environment that has a list of levels, maps or variants.
 
-    `space.label(context)` gives a context's label back, for the function that sets up your environment.
+    `space.label(context)` gives back a context's label, for the function that sets up your environment.
 
     Args:
         labels: the names of the tasks, all different.
@@ -52,7 +52,7 @@ def categorical_space(
         similarity: how much practice on one task helps another, for ProCuRL-Target: a matrix with a row per task and a
             column per target, both in the order of `labels`, or a function `similarity(task, target)` of two labels.
             1 is as good as the target itself, 0 of no use.
-        pool_size: training tasks to choose from; rounded up, so that every label is there equally often. Each is an
+        pool_size: training tasks to choose from; rounded up, so that every label occurs equally often. Each is an
             instance of its label, by which the label's value is judged.
         n_targets: draws of the target distribution that a teacher reasons with.
         n_held_out: draws on which the student is evaluated.
@@ -74,7 +74,7 @@ def categorical_space(
 
 
 class SimilarityTable:
-    """K(task, target) of labels, looked up in a table, f32[labels, labels]. Two of the same table are equal."""
+    """K(task, target) of labels, looked up in a table, f32[labels, labels]. Two with the same table are equal."""
 
     def __init__(self, table: NDArray[np.float32]) -> None:
         self.table = np.array(table, np.float32)

@@ -1,6 +1,6 @@
 """Tasks on the host: which one an environment is playing, which one comes next, and which ones are valid.
 
-Vector environments reset their members by themselves, without options, so the next task has to lie ready before the
+Vector environments reset their members by themselves, without options, so the next task has to be ready before the
 episode ends. A `TaskDesk` holds it. A desk also remembers the task being played and writes that one into `info`: an
 episode's record cannot name a task that an automatic reset has put in its place.
 """
@@ -48,7 +48,7 @@ class TaskDesk:
         self.next: HostTask | None = None
 
     def task(self, context: ArrayLike, task_seed: Any = None, task_row: Any = -1, learn: Any = None) -> HostTask:
-        """A checked task; the context is clipped to the bounds where it is outside by rounding only."""
+        """A checked task; the context is clipped to the bounds where it is outside only by rounding."""
         try:
             given = np.array(context, np.float32)  # f32[d]  a copy: the caller may reuse the array
         except (TypeError, ValueError) as error:
@@ -73,9 +73,9 @@ class TaskDesk:
         self.next = self.task(context, task_seed, task_row, learn)
 
     def pick(self, options: Mapping[str, Any] | None) -> HostTask | None:
-        """The task for this reset: the one in the options, else the one that lies ready, else None.
+        """The task for this reset: the one in the options, else the one that is ready, else None.
 
-        A task in the options does not use up the one that lies ready.
+        A task in the options does not use up the one that is ready.
         """
         named = {key: options[key] for key in KEYS if options and options.get(key) is not None}
         if named and "context" not in named:
@@ -96,7 +96,7 @@ class TakesTasks:
     ) -> None:
         """The task of the next episode. Does not touch the running one; a second call replaces the first.
 
-        `learn` changes nothing here: it goes with the task, for the learner who asks what is being played.
+        `learn` changes nothing here: it goes with the task, for a learner that asks what is being played.
         """
         self._desk.set_next(context, task_seed, task_row, learn)
 
@@ -117,7 +117,7 @@ class TakesTasks:
 
 
 def refuse_unknown(options: Mapping[str, Any] | None, known: Sequence[str]) -> None:
-    """A misspelt option would otherwise train on the wrong task in silence."""
+    """Refuse unknown options: a misspelt one would silently train on the wrong task."""
     for key in options or {}:
         if key not in known:
             raise unknown_name("option of reset", str(key), known)
@@ -134,7 +134,7 @@ def integer(name: str, value: Any, low: int, high: int) -> int:
 
 
 def finite_action(action: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Checked: JAX would broadcast a wrong shape in silence, and a NaN would spread through a simulator."""
+    """The action, checked: JAX would silently broadcast a wrong shape, and a NaN would spread through a simulator."""
     given = np.asarray(action)
     if given.shape != shape:
         raise ConfigError(f"action has shape {given.shape}: expected {shape}")

@@ -38,7 +38,7 @@ class State(NamedTuple):
 @pytree
 @dataclass(frozen=True)
 class Maze:
-    """One environment step = one displacement; the task's seed is the start in the lower left corner."""
+    """One environment step = one displacement; the task's seed decides the start in the lower left corner."""
 
     stride: float = param(0.3, "length of the longest step", at_least=0)
     max_steps: int = param(200, "length of the longest episode", static=True, at_least=1)
@@ -83,7 +83,7 @@ def goal_on_ring(context: Array) -> Array:
     """bool[n]: goals one can stand on.
 
     A goal in a wall but closer to the ring than its tolerance can be solved too. The released held-out set has no
-    such goal (for a tolerance of 0.05 that would be every twentieth), so we leave them out as well.
+    such goal (for a tolerance of 0.05 that would be one in twenty), so we leave them out as well.
     """
     reach = jnp.max(jnp.abs(context[:, :2]), axis=1)
     return (reach >= BLOCK) & (reach <= BORDER)

@@ -1,6 +1,6 @@
 """Pictures of environments: a small rasteriser in NumPy with smooth edges. Each environment draws its own scene.
 
-A shape is a signed distance (negative inside), and a pixel takes as much of a colour as the shape covers of it.
+A shape is a signed distance (negative inside), and a pixel takes as much of its colour as it covers of the pixel.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class PointMass:
         force = jnp.clip(action, self.action.low, self.action.high)
         # drawn flat: XLA vectorises over a long row, not over rows of two
         noise = self.noise * jax.random.normal(key, (SUBSTEPS * 2,)).reshape(SUBSTEPS, 2)
-        # Kept as it is: otherwise XLA computes the ten substeps once more for everything that is derived from them.
+        # A barrier: otherwise XLA computes the ten substeps once more for everything that is derived from them.
         state = jax.lax.optimization_barrier(move(state, force, noise)._replace(steps=state.steps + 1))
 
         success = jnp.hypot(state.x - GOAL[0], state.y - GOAL[1]) < 0.30

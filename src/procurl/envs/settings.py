@@ -24,7 +24,7 @@ SETTINGS: dict[str, tuple[type, Callable[..., TaskSpace]]] = {
 def make(name: str, **env_fields: Any) -> tuple[Any, TaskSpace]:
     """A setting's environment (`Env`; of `bipedal`: `HostEnv`) and task space: `make("point-mass-1t", noise=0.0)`.
 
-    Names of installed packages are known as well (`procurl list`), and their packages are imported here.
+    Names from installed packages are known as well (`procurl list`), and those packages are imported here.
     """
     require_32_bits()
     if name not in SETTINGS:

@@ -1,8 +1,8 @@
-"""A task space of one's own in one call: bounds, a target distribution, and the tasks drawn from both.
+"""A task space of your own in one call: bounds, a target distribution, and the tasks drawn from both.
 
     space = procurl.task_space([0.5], [4.0], ["pole length"], target=[4.0])
 
-Nothing else has to be said: the range of returns is learnt, and distances are in shares of the bounds.
+Nothing else is needed: the range of returns is learnt, and distances are in shares of the bounds.
 
 The pool is uniform over the contexts; targets and held-out tasks are draws of the target distribution. The same
 arguments give the same tasks every time.
@@ -65,9 +65,9 @@ def task_space(
         n_held_out: draws on which the student is evaluated.
         value_range: the smallest and largest return of a task: teachers scale the student's values with it. By default
             it is learnt from the returns of played episodes.
-        units: what distances between contexts are measured in, and so length scales and trust regions: "box", every
+        units: what distances between contexts, and so length scales and trust regions, are measured in: "box", every
             dimension as a share of its bounds; "raw", the contexts as they are (the paper); or one length for each
-            dimension, the change that matters as much as that of any other.
+            dimension, a change that matters as much as those of the others.
         fresh_seeds: every episode of a context is a new instance of it (another start, another layout). False: each
             task of the pool is one instance, and comes back as it was.
         seed: of all draws.
@@ -143,7 +143,7 @@ def _check_bounds(low: NDArray[np.float32], high: NDArray[np.float32], names: tu
 
 
 class _Snap:
-    """Each dimension to the nearest of its values; continuous ones stay as they are. Equal tables are equal snaps."""
+    """Each dimension to the nearest of its values; continuous ones stay as they are. Equal tables make equal snaps."""
 
     def __init__(self, tables: tuple[tuple[float, ...] | None, ...]) -> None:
         self.tables = tables

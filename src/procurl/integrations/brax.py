@@ -4,7 +4,7 @@
     procurl.train(env, procurl.make_teacher("auto", space), seeds=8)
 
 A step is the bare environment's own, without the wrappers that repeat, count and reset; the time limit is ours. What a
-parameter's name means is said at `FACTORS` and in docs/integrations/brax.md.
+parameter's name means is explained at `FACTORS` and in docs/integrations/brax.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ with (
 BACKENDS = ("generalized", "spring", "positional", "mjx")
 STEPS = 1000  # brax's own default, in the wrapper that is left out here
 
-# A factor of all these fields of `env.sys`: 1 is the environment as brax ships it. Each field is there twice, for
+# A factor on all these fields of `env.sys`: 1 is the environment as brax ships it. Each quantity is there twice, for
 # brax's own pipelines and for MuJoCo's. Masses and moments of inertia go together.
 # `mass.pole` is the factor of one link alone: see `PER_LINK`.
 FACTORS: dict[str, tuple[str, ...]] = {
@@ -94,14 +94,14 @@ def make(
 @pytree
 @dataclasses.dataclass(frozen=True)
 class BraxEnv(SuiteEnv):
-    """One environment of brax's; `make` makes it."""
+    """A brax environment; `make` makes it."""
 
     backend: str = param("generalized", f"brax's pipeline: {', '.join(BACKENDS)}", static=True)
 
     package: ClassVar[str] = "brax"
 
     def with_context(self, context: Array) -> Any:
-        """brax's environment of a context, f32[d]: a copy, as the one that is kept belongs to all contexts."""
+        """brax's environment for a context, f32[d]: a copy, as the cached one is shared by all contexts."""
         bare = _found(self.name, self.backend)
         changed = copy.copy(bare)
         fields: dict[str, Any] = {}
@@ -161,7 +161,7 @@ def _found(name: str | Given, backend: str) -> Any:
 
 
 def _parameters(env: Any, wanted: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
-    """Those that can be a context with what they are by default, and those that cannot with why not."""
+    """Those that can be a context, with what they are by default, and those that cannot, with the reason."""
     system = getattr(env, "sys", None)
     known, others = {}, {}
     if system is not None:
@@ -201,7 +201,7 @@ def _of_links(system: Any, name: str) -> list[str]:
 
 
 def _rows(system: Any, path: str) -> Any:
-    """Which link each row of a field is about, i32[rows]; -1: none, such as MuJoCo's body of the world."""
+    """Which link each row of a field is about, i32[rows]; -1: none, as for MuJoCo's world body."""
     n = len(system.link_names)
     if path.startswith("body_"):
         return np.arange(n + 1) - 1
@@ -211,7 +211,7 @@ def _rows(system: Any, path: str) -> Any:
 
 
 def _factor(system: Any, name: str, path: str, ndim: int, factor: Array) -> Array:
-    """What a field is multiplied with: a number, or one for each of its rows."""
+    """What a field is multiplied by: a number, or one for each of its rows."""
     kind, dot, link = name.partition(".")
     if not dot or kind == "sys":
         return factor

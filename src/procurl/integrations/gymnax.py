@@ -3,8 +3,8 @@
     env, space = make("CartPole-v1", context={"length": (0.1, 3.0)}, target={"length": 3.0})
     procurl.train(env, procurl.make_teacher("auto", space), seeds=8)
 
-A step is gymnax's own `step_env` with `params.replace(**context)`: there is no automatic reset in it, and the last
-observation is the episode's. gymnax folds the time limit into `done`; here it is `truncated`.
+A step is gymnax's own `step_env` with `params.replace(**context)`: it has no automatic reset, so the last
+observation is the episode's own. gymnax folds the time limit into `done`; here it is `truncated`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ with needs_extra("gymnax", "procurl.integrations.gymnax needs {}", "gymnax", "si
 LIMIT = "max_steps_in_episode"
 NO_LIMIT = 2**31 - 1
 
-# Fields that gymnax keeps beside those that they are computed of: they follow, unless they are in the context as well.
+# Fields that gymnax keeps besides those they are computed from: they follow, unless they are in the context as well.
 DERIVED: dict[str, dict[str, tuple[tuple[str, str], Callable[[Any, Any], Any]]]] = {
     "CartPole-v1": {
         "total_mass": (("masscart", "masspole"), lambda cart, pole: cart + pole),
@@ -82,7 +82,7 @@ def make(
 @pytree
 @dataclasses.dataclass(frozen=True)
 class GymnaxEnv(SuiteEnv):
-    """One environment of gymnax's; `make` makes it."""
+    """A gymnax environment; `make` makes it."""
 
     package: ClassVar[str] = "gymnax"
 
@@ -135,7 +135,7 @@ def _found(name: str | Given) -> tuple[Any, Any]:
 
 
 def _parameters(defaults: Any) -> tuple[dict[str, str], dict[str, str]]:
-    """Those that can be a context with their defaults, and the others with their types."""
+    """Those that can be a context, with their defaults, and the others, with their types."""
     floats, others = {}, {}
     for field in dataclasses.fields(defaults):
         value = getattr(defaults, field.name)

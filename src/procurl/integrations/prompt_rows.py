@@ -47,7 +47,7 @@ def rows_by_id(curriculum: PromptCurriculum, ids: Sequence[Any], source: str) ->
 
 
 def as_pass_rates(rewards: Any, group: int, source: str) -> Rates:
-    """Single rewards f[n * group], groups lying together, as f64[n, group]; an error if they are no pass rates."""
+    """Single rewards f[n * group], groups lying together, as f64[n, group]; an error if they are not pass rates."""
     found = np.asarray(rewards, np.float64)
     if found.ndim != 1 or not len(found) or len(found) % group:
         raise ConfigError(f"{source}: {found.shape} rewards do not form groups of {group}. Nothing was recorded.")

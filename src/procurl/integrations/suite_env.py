@@ -1,6 +1,6 @@
-"""What environments of other suites have in common as environments of procurl's: the base of `gymnax.py` and `brax.py`.
+"""What environments of other suites have in common as environments of procurl: the base of `gymnax.py` and `brax.py`.
 
-A suite's file says how a context changes the environment, how it begins and how it goes on. Here are the rest of
+A suite's file says how a context changes the environment, how it begins and how it goes on. Here is the rest of
 `procurl.types.Env`: the context in the observation, actions within bounds, the time limit and success. An environment
 is described by plain text and numbers alone, so that a run can be made again from its description; the suite's own
 object is looked up when it is needed.
@@ -29,7 +29,7 @@ KEY = jax.ShapeDtypeStruct((2,), jnp.uint32)  # of `jax.random.PRNGKey`: a shape
 
 
 class Given:
-    """An environment that the user has made, in the place of a name."""
+    """An environment that the user has made, in place of a name."""
 
     def __init__(self, env: Any, params: Any = None) -> None:
         self.env, self.params = env, params
@@ -40,21 +40,21 @@ class Given:
     def __hash__(self) -> int:
         return hash((id(self.env), id(self.params)))
 
-    def __repr__(self) -> str:  # stands in a run's description: no address in it
+    def __repr__(self) -> str:  # appears in a run's description: no address in it
         return type(self.env).__name__
 
 
 class State(NamedTuple):
     """A suite's own state, and what it does not keep itself."""
 
-    inner: tuple[Array, ...]  # its arrays alone: notes that a suite keeps beside them may differ from step to step
+    inner: tuple[Array, ...]  # its arrays only: what else a suite keeps beside them may differ from step to step
     context: Array  # f32[d]
     t: Array  # i32  steps so far
     ret: Array  # f32  return so far
 
 
 class Outcome(NamedTuple):
-    """One step of a suite's own, without any time limit and without any reset."""
+    """One step of the suite's own, with no time limit and no reset."""
 
     inner: Any
     obs: Array
@@ -68,7 +68,7 @@ class SuiteEnv:
 
     name: str | Given = field(metadata={"static": True})
     context: str = field(metadata={"static": True})  # bounds of the parameters, as --context has them
-    target: str = field(default="", metadata={"static": True})  # for the run's description; "": not to be written so
+    target: str = field(default="", metadata={"static": True})  # for the run's description; "": not writable as text
     max_steps: int = param(1000, "length of the longest episode, which is then cut", static=True, at_least=1)
     observe: bool = param(True, "the context, in shares of its bounds, is part of the observation", static=True)
     success_return: float | None = param(None, "an episode with at least this return is a success", static=True)
@@ -85,7 +85,7 @@ class SuiteEnv:
         raise NotImplementedError
 
     def advance(self, key: Array, inner: Any, action: Array, context: Array) -> Outcome:
-        """One step of the suite's."""
+        """One step of the suite's own."""
         raise NotImplementedError
 
     @property
@@ -116,13 +116,13 @@ class SuiteEnv:
         theirs = action if isinstance(self.bounds, Discrete) else self.bounds.inside(action)
         before = jax.tree.unflatten(_structure(self), state.inner)
         after, obs, reward, terminated = self.advance(_raw(key), before, theirs, state.context)
-        # A loop needs states of one type, and a suite's first state is not always of the later ones'.
+        # A loop needs states of one type, and a suite's first state is not always of the type of later ones.
         pairs = zip(jax.tree.leaves(after), state.inner, strict=True)
         inner = tuple(jnp.asarray(new).astype(old.dtype) for new, old in pairs)
         reward, terminated = jnp.asarray(reward, jnp.float32), jnp.asarray(terminated, bool)
         state = State(inner, state.context, state.t + 1, state.ret + reward)
         truncated = (state.t >= self.max_steps) & ~terminated
-        # At the end alone: where rewards are negative, a return begins above every threshold.
+        # Only at the end: where rewards are negative, a return starts out above every threshold.
         reached = jnp.bool_(False) if self.success_return is None else state.ret >= self.success_return
         success = (terminated | truncated) & reached
         return state, Step(self._seen(obs, state.context), reward, terminated, truncated, success)
@@ -165,7 +165,7 @@ class Bounds(NamedTuple):
 
 
 def suite_space(name: str, context: suites.Ranges, target: Any, options: dict[str, Any]) -> tuple[TaskSpace, str]:
-    """The tasks, and the target as text where it can be written so.
+    """The tasks, and the target as text where it can be written as such.
 
     `target` is a dictionary, parameter -> value or (low, high), or whatever `procurl.task_space` takes.
     """
@@ -198,5 +198,5 @@ def _structure(env: SuiteEnv) -> Any:
 
 
 def _raw(key: Array) -> Array:
-    """As plain numbers, whatever kind it is."""
+    """The key as plain numbers, whatever its kind."""
     return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key

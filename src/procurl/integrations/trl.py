@@ -5,9 +5,9 @@
     trainer.train()
 
 TRL's data loader fetches rows ahead: with TRL's defaults, the prompts of the next generation are taken from the sampler
-before the present ones are even answered. A curriculum in the place of the sampler would be a batch behind, and would
-have dealt prompts at every checkpoint that nobody played. So the loader stays as it is and says how many prompts are
-wanted; which ones is decided at the moment they are to be answered. The order of events is that of a loop by hand,
+before the present ones are even answered. A curriculum in place of the sampler would be a batch behind, and at
+every checkpoint would have dealt prompts that were never played. So the loader stays as it is and says how many prompts
+are wanted; which ones is decided when they are to be answered. The order of events is that of a hand-written loop,
 
     batch -> completions -> rewards -> record -> (updates, checkpoint) -> batch ...
 
@@ -37,7 +37,7 @@ with needs_extra("trl", "procurl.integrations.trl needs {}", "torch", "accelerat
     from transformers.trainer_utils import get_last_checkpoint
 
 FILE = "procurl_curriculum.npz"  # in every checkpoint-N
-TRAINER_STATE = "trainer_state.json"  # what the Trainer writes last of what it needs to resume
+TRAINER_STATE = "trainer_state.json"  # of the files it needs to resume, the one the Trainer writes last
 # Not part of TRL's public interface, but the same since its version 0.29.
 HOOKS = ("_generate_and_score_completions", "_calculate_rewards", "_save_checkpoint")
 
@@ -48,12 +48,12 @@ class CurriculumGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # TRL need 
     Takes what `trl.GRPOTrainer` takes, and:
 
     Args:
-        curriculum: over the rows of `train_dataset`; in every process one that was made alike.
+        curriculum: over the rows of `train_dataset`; made in the same way in every process.
         pass_reward: the name of the reward function that says whether a completion passed, from 0 to 1. Needed only if
             there are several. It may have the weight 0 in `GRPOConfig(reward_weights=...)`.
-        id_column: the column with the prompts' ids, if they are not the rows' numbers.
+        id_column: the column with the prompts' ids, if they are not the row numbers.
 
-    The curriculum is saved in every checkpoint, and `train(resume_from_checkpoint=...)` goes on with it.
+    The curriculum is saved in every checkpoint, and `train(resume_from_checkpoint=...)` continues with it.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class CurriculumGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # TRL need 
             )
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """As `GRPOTrainer.train`; resuming, the curriculum goes on as well."""
+        """As `GRPOTrainer.train`; on resuming, the curriculum continues as well."""
         if resume_from_checkpoint is True:  # if there is none, the Trainer says so
             resume_from_checkpoint = get_last_checkpoint(self.args.output_dir) or True
         if not isinstance(resume_from_checkpoint, bool | None):
@@ -90,14 +90,14 @@ class CurriculumGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # TRL need 
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """As `GRPOTrainer.log`; what is logged of the training tells of the curriculum, too."""
+        """As `GRPOTrainer.log`; the logs of training tell of the curriculum, too."""
         if "loss" in logs:
-            found = self.curriculum.summary()  # NaN of what there is not, such as targets
+            found = self.curriculum.summary()  # NaN for what is missing, such as targets
             logs = {**logs, **{f"curriculum/{name}": x for name, x in found.items() if math.isfinite(x)}}
         super().log(logs, *args, **kwargs)
 
     def _generate_and_score_completions(self, inputs: list[Mapping[str, Any]]) -> Any:
-        """Answer prompts of the curriculum's choice in the place of those that the loader brought."""
+        """Answer prompts of the curriculum's choice in place of those that the loader brought."""
         if not self.model.training:  # an evaluation, on a dataset of its own
             return super()._generate_and_score_completions(inputs)
         self._dealt, rows = self._deal(len(inputs))
@@ -112,7 +112,7 @@ class CurriculumGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # TRL need 
     def _deal(self, n_here: int) -> tuple[list[Any], list[int]]:
         """The ids of the next generation, and the rows that are this process's share of it.
 
-        TRL wants the completions of a prompt side by side, dealt out over the processes in equal pieces.
+        TRL wants the completions of a prompt side by side, dealt out to the processes in equal pieces.
         """
         group = self.num_generations
         ids = self.curriculum.batch(n_here * self.accelerator.num_processes // group)
@@ -133,7 +133,7 @@ class CurriculumGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # TRL need 
         return rewards
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """The curriculum first: a checkpoint that the Trainer has completed then has one."""
+        """The curriculum first, so that every checkpoint that the Trainer has completed has one."""
         if self.args.should_save:
             folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
             folder.mkdir(parents=True, exist_ok=True)

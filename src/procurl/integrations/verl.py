@@ -1,12 +1,12 @@
-"""verl: a curriculum in the place of its sampler, by the interface that its versions 0.6 and 0.7 have for that.
+"""verl: a curriculum in place of its sampler, through the interface that its versions 0.6 and 0.7 have for this.
 
     data.sampler.class_path=pkg://procurl.integrations.verl data.sampler.class_name=CurriculumSampler
     data.dataloader_num_workers=0 +data.sampler.procurl.strategy=procurl-unif
 
 verl takes a batch from the sampler, has it answered and learnt from, and calls `update` with the results before it
 takes the next one. Its driver is one process, so there is one curriculum. It saves the sampler's state together with
-its data loader's; but it saves before it calls `update`, so that the results of the batch right before a checkpoint are
-not in it: a run that is resumed goes on without them.
+its data loader's; but it saves before it calls `update`, so the results of the batch right before a checkpoint are not
+in it: a run that is resumed continues without them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CurriculumSampler(AbstractCurriculumSampler):  # type: ignore[misc]  # ver
     """Deals the rows of verl's dataset; every row needs an extra_info["index"] of its own.
 
     Settings are those of `data.sampler.procurl`: any argument of `PromptCurriculum` (embeddings as the path of an .npy
-    file), and `reward`, the name of what the reward function returns beside the score, e.g. acc, if the score itself
+    file), and `reward`, the name of what the reward function returns besides the score, e.g. acc, if the score itself
     does not lie between 0 (failed) and 1 (passed).
     """
 
@@ -69,7 +69,7 @@ class CurriculumSampler(AbstractCurriculumSampler):  # type: ignore[misc]  # ver
         return self.curriculum.n // self._size * self._size
 
     def update(self, batch: Any) -> None:
-        """Record the results of a batch, in whichever order its completions are."""
+        """Record the results of a batch, in whatever order its completions come."""
         if ID not in batch.non_tensor_batch:
             raise ConfigError(f"the batch has no '{ID}': procurl needs extra_info['index'] in every row of the data")
         ids = batch.non_tensor_batch[ID].tolist()

@@ -4,7 +4,7 @@
     ids = curriculum.batch(128)
     curriculum.record(ids, passes)
 
-NumPy only: neither JAX nor torch is imported. The page docs/prompts.md tells what is computed, and what it costs.
+NumPy only: neither JAX nor torch is imported. docs/prompts.md says what is computed, and what it costs.
 """
 
 from procurl.prompts.curriculum import PromptCurriculum

@@ -2,7 +2,7 @@
 
 A batch is dealt in four steps: candidates (all prompts, or some drawn uniformly where there are many), their pass rates
 drawn from the posterior (so that what is in doubt is tried), their scores, and draws in proportion to exp(b s / max s).
-Everything is a function of the seed, the records and the number of batches: equal processes agree on every batch.
+Everything is a function of the seed, the records and the number of batches: identical processes agree on every batch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Weighed(NamedTuple):
 
     rows: NDArray[np.int64]
     log_weight: F64
-    posterior: Posterior | None  # None: uniform, which asks for none
+    posterior: Posterior | None  # None: uniform, which needs none
     directions: F32 | None
 
 
@@ -47,16 +47,17 @@ class PromptCurriculum:
             procurl-unif elsewhere.
         group: samples of a prompt, unless `record` says otherwise.
         seed: of all draws.
-        window: a prompt is not dealt again in so many batches after its own.
+        window: a prompt is not dealt again in this many batches after its own.
         hold_out: never deal prompts that are targets (their ids may still be recorded, as an evaluation).
         b: the exponent of the best prompt; 0 is uniform, 10 and more narrow.
         pairing: "max": each prompt with its best target; "pair": the paper's softmax over all pairs.
-        hope: what a target counts that is never passed; a target of pass rate 1/2 counts 0.25. 0: as in the paper.
-        center: subtract the embeddings' mean first, where all of them point the same way.
+        hope: how much a target that is never passed counts; one of pass rate 1/2 counts 0.25. 0: as in the paper.
+        center: subtract the embeddings' mean first, for embeddings that all point much the same way.
         doubt: "sample": draw pass rates from the posterior; "mean": take its mean.
         half_life: calls of `record` after which a result counts half; None: fitted.
-        candidates: with more prompts than this, a batch is drawn from so many of them, chosen uniformly.
-        strict: raise IdleError where a curriculum does nothing, in place of a warning.
+        candidates: with more prompts than this, a batch is drawn from this many of them, chosen uniformly; from four
+                times its own size, if that is more.
+        strict: raise IdleError where a curriculum does nothing, instead of warning.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class PromptCurriculum:
         return found
 
     def target_pass_rates(self) -> F64:
-        """The same of the targets, f64[m]."""
+        """The same for the targets, f64[m]."""
         if self._targets is None:
             raise ConfigError("there are no targets: give them when the curriculum is made")
         return self._target_posterior().mean
@@ -194,11 +195,11 @@ class PromptCurriculum:
         return picture.plot(self, path)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on: NumPy arrays and strings."""
+        """All that is needed to continue: NumPy arrays and strings."""
         return state.of(self)
 
     def load_state_dict(self, d: dict[str, Any]) -> None:
-        """Go on bitwise where a curriculum of the same prompts and settings was."""
+        """Continue, bit for bit, where a curriculum of the same prompts and settings was."""
         state.restore(self, d)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -216,7 +217,7 @@ class PromptCurriculum:
         wanted = max(self.candidates, 4 * n)
         if self.n > wanted:
             drawn = self._stream(sampling.CANDIDATES).choice(self.n, wanted, replace=False, shuffle=False)
-            free = np.sort(drawn[self._is_free(drawn)])  # in order, for the memory's sake
+            free = np.sort(drawn[self._is_free(drawn)])  # in order, for faster access to memory
             if len(free) >= max(n, wanted // 2):
                 return free
         free = np.flatnonzero(self._is_free(slice(None)))
@@ -267,7 +268,7 @@ class PromptCurriculum:
         return None if self._embeddings is None else self._embeddings.directions(rows)
 
     def _mean_similarity(self, rows: NDArray[np.int64]) -> float:
-        """To the nearest target each; NaN without targets or embeddings."""
+        """The mean over rows of the similarity to the nearest target; NaN without targets or embeddings."""
         if self._targets is None or self._targets.directions is None:
             return float("nan")
         directions = self._directions(rows)

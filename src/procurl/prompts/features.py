@@ -22,7 +22,7 @@ MOST_LINEAR = 64  # dimensions of the linear part; longer embeddings are project
 FOURIER = 32  # random features
 LENGTH_SCALE = 0.7  # of their kernel, where two prompts are sqrt(2) apart on average
 SAMPLE = 4096  # prompts, evenly spaced, that mean and scale are taken from
-CONSTANT_VARIANCE, LINEAR_VARIANCE, FOURIER_VARIANCE = 4.0, 4.0, 2.0  # of the weights beforehand, in logits
+CONSTANT_VARIANCE, LINEAR_VARIANCE, FOURIER_VARIANCE = 4.0, 4.0, 2.0  # of the weights a priori, in logits
 
 
 class Embeddings:
@@ -39,7 +39,7 @@ class Embeddings:
         return rows / self.lengths[which, None]
 
     def fingerprint(self) -> str:
-        """Tells other embeddings apart: a digest of all lengths and of some rows."""
+        """Tells these embeddings from others: a digest of all lengths and of some rows."""
         some = self.rows[np.unique(np.linspace(0, len(self.rows) - 1, min(len(self.rows), 64)).astype(np.int64))]
         return hashlib.sha256(self.lengths.tobytes() + some.tobytes() + str(self.rows.shape).encode()).hexdigest()
 
@@ -72,7 +72,7 @@ class Features:
         )
 
     def __call__(self, directions: F32 | None, k: int) -> F64:
-        """Of k prompts with directions f32[k, d]."""
+        """The features of k prompts with directions f32[k, d]."""
         found = np.ones((k, self.size))
         if self._is_constant or directions is None:
             return found

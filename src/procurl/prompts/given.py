@@ -1,4 +1,4 @@
-"""What users give, checked once at the border: ids, embeddings, targets and results. Nothing is recorded by halves."""
+"""What users give, checked once at the border: ids, embeddings, targets and results. Nothing is half recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from procurl.prompts.features import F32, F64, Embeddings
 MOST_PROMPTS = 2**31 - 1
 CHUNK = 65_536  # rows that are looked at together
 HOW_TENSORS = "of a tensor give x.detach().float().cpu().numpy()"
-NO_SEQUENCE = (str, bytes, dict, set, frozenset)  # a set has another order in every process
+NO_SEQUENCE = (str, bytes, dict, set, frozenset)  # a set's order differs from process to process
 
 Id = int | str
 
@@ -41,7 +41,7 @@ class Ids:
             self.n = numbers.whole("prompts", prompts, 1, MOST_PROMPTS)
 
     def rows(self, ids: Any, name: str = "ids") -> NDArray[np.int64]:
-        """The rows of ids; an error that names the first unknown one."""
+        """The rows of ids; an error names the first unknown one."""
         if isinstance(ids, NO_SEQUENCE) or not isinstance(ids, Iterable):
             raise ConfigError(f"{name} = {_short(ids)}: expected a sequence of prompts' ids")
         known = [_id(i, name) for i in _listed(ids)]
@@ -77,13 +77,13 @@ def _id(value: Any, name: str = "prompts") -> Id:
 
 
 def _listed(given: Iterable[Any]) -> list[Any]:
-    """Plain numbers of arrays and of tensors of any library."""
+    """A list; for arrays and tensors of any library, of their plain values."""
     found = given.tolist() if hasattr(given, "tolist") else list(given)
     return found if isinstance(found, list) else [found]
 
 
 def embeddings(given: Any, n: int, name: str = "embeddings", d: int | None = None, center: Any = False) -> Embeddings:
-    """f32[n, d], of finite rows that have a direction. `center`: True for their own mean, or a vector to subtract."""
+    """f32[n, d], with finite rows that have a direction. `center`: True for their own mean, or a vector to subtract."""
     try:
         rows = np.asarray(given)
     except ValueError:
@@ -130,7 +130,7 @@ class Targets(NamedTuple):
     n: int
 
     def fingerprint(self) -> str:
-        """Tells other targets apart."""
+        """Tells these targets from others."""
         content = self.directions if self.rows is None else self.rows
         assert content is not None
         return hashlib.sha256(content.tobytes() + str(content.shape).encode()).hexdigest()

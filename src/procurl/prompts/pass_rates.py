@@ -5,9 +5,9 @@
 a_i and b_i are the passes and failures of the prompt itself; each counts half as much after a half-life. m_i is the
 mean that the shared regression gives to prompts like it, and kappa_i how much that is worth: the prior strength, less
 where the regression itself is in doubt. A student that got better at prompts like it has got better at the prompt, too:
-its own results are moved, in logits, as m_i has moved since. Half-life and strength need no tuning: several of them are
-kept side by side, each predicts every group before it is counted, and the pair that predicted best so far (with
-forgetting, too) is believed.
+the prompt's own results are moved, in logits, as m_i has moved since. Half-life and strength need no tuning: several
+values of each are kept side by side, every pair predicts each group before it is counted, and the pair that has
+predicted best so far (here, too, with forgetting) is believed.
 
 Time is counted in calls of `observe`: one step of the student's training each.
 """
@@ -67,7 +67,7 @@ class PassRates:
         return best // len(STRENGTHS), best % len(STRENGTHS)
 
     def posterior(self, rows: NDArray[np.int64] | None, features: F64) -> Posterior:
-        """Of prompts with these features; rows None: of none of ours, so that only the shared model knows them."""
+        """Of prompts with these features. rows None: they are not ours, so that only the shared model knows them."""
         half_life, strength = self.believed
         mean, variance = self.regressions.predict(features, half_life)
         a, b = self._beta(half_life, rows, mean[0], variance[0], np.array([STRENGTHS[strength]]))
@@ -103,7 +103,7 @@ class PassRates:
     def _beta(
         self, k: int, rows: NDArray[np.int64] | None, mean: F64, variance: F64, strengths: F64
     ) -> tuple[F64, F64]:
-        """The posterior by half-life k and each strength, f64[n, strengths], where the regression says this."""
+        """The posterior by half-life k and each strength, f64[n, strengths], for the regression's mean and variance."""
         a, b = prior(mean, variance, strengths)
         if rows is None:
             return a, b
@@ -133,7 +133,7 @@ def prior(mean: F64, variance: F64, strengths: F64) -> tuple[F64, F64]:
     """Beta(a, b) before a prompt's own groups, f64[..., strengths] each, for the regression's mean and its doubt."""
     mean = np.clip(mean, SURE, 1 - SURE)[..., None]
     spread = mean * (1 - mean)
-    # Prompts differ from those like them, and the regression is in doubt itself: both variances add up.
+    # Prompts differ from those like them, and the regression is itself in doubt: the two variances add up.
     total = spread / (strengths + 1) + spread**2 * variance[..., None]
     strength = np.maximum(spread / total - 1, np.minimum(strengths, LEAST_STRENGTH))
     return strength * mean, strength * (1 - mean)

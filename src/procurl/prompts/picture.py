@@ -14,7 +14,7 @@ from procurl.prompts import summary
 if TYPE_CHECKING:
     from procurl.prompts.curriculum import PromptCurriculum
 
-# As in every figure of procurl (bench/report/style.py), whose module would load JAX.
+# The colours of every figure of procurl; importing them from bench/report/style.py would load JAX.
 COLOURS = {"procurl-target": "#D55E00", "procurl-unif": "#E69F00", "uniform": "#000000"}
 TARGETS = "#0072B2"
 

@@ -1,4 +1,4 @@
-"""Matrix products that wake no threads: these are small, and on cores that a trainer keeps busy threads mostly wait."""
+"""Matrix products that wake no threads: they are small, and on cores that a trainer keeps busy, threads mostly wait."""
 
 from __future__ import annotations
 

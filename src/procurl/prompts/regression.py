@@ -1,9 +1,9 @@
-"""What similar prompts have in common: Bayesian logistic regressions on their features that forget.
+"""What similar prompts have in common: Bayesian logistic regressions on their features, with forgetting.
 
 The weights are believed to be Gaussian, w ~ N(mean, precision^-1). A batch of groups moves the mean to the most
 probable weights (Newton's method) and adds to the precision (Laplace's approximation). Before each batch the precision
-shrinks towards what it was beforehand: the student changes, and old groups say less about it. H regressions, of one
-half-life each, are kept in one array.
+shrinks towards the prior's: the student changes, and old groups say less about it. H regressions, one for each
+half-life, are kept in one array.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from procurl.prompts.features import F64
 from procurl.prompts.products import product
 
 NEWTON_STEPS = 2
-LEVEL_HALF_LIFE = 8.0  # batches, of the constant: a student gets better at everything faster than at some of it
-LONGEST_STEP = 3.0  # in logits: a full step of Newton's can overshoot when a batch surprises
+LEVEL_HALF_LIFE = 8.0  # batches, for the constant: a student gets better at everything faster than at some of it
+LONGEST_STEP = 3.0  # in logits: a full Newton step can overshoot when a batch is a surprise
 FURTHEST = 15.0  # logits; beyond, a pass rate is 0 or 1
 
 
@@ -59,7 +59,7 @@ class Regressions:
         self.put(mean, precision + _information(features, trials, logistic(mean @ features.T)))
 
     def put(self, mean: F64, precision: F64) -> None:
-        """Go on from this belief."""
+        """Continue from this belief."""
         self.mean, self.precision, self._covariance = mean, precision, None
 
 
@@ -70,9 +70,9 @@ def _information(features: F64, trials: F64, rate: F64) -> F64:
 
 
 def inverse(matrices: F64) -> F64:
-    """Of positive definite matrices f64[H, size, size], by Gauss and Jordan, all at once.
+    """Of positive definite matrices, f64[H, size, size], by Gauss-Jordan elimination, all at once.
 
-    Not LAPACK's: its threads wait for one another many times in matrices as small as these, which takes a hundred
+    Not LAPACK's: on matrices as small as these, its threads wait for one another many times, which takes a hundred
     times longer on cores that a trainer keeps busy.
     """
     a = matrices.copy()

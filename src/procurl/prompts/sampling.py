@@ -70,7 +70,7 @@ def pair_log_weights(z: F64, directions: F32, targets: F32, weights: F64, b: flo
 
 
 def draw(log_weight: F64, n: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """n distinct indices, as n draws in turn without replacement would give (the Gumbel-top-k trick)."""
+    """n distinct indices, as n successive draws without replacement would give (the Gumbel-top-k trick)."""
     keys = log_weight + rng.gumbel(size=len(log_weight))
     best = np.argpartition(-keys, n - 1)[:n] if n < len(keys) else np.arange(len(keys))
     return best[np.argsort(-keys[best], kind="stable")]
@@ -82,6 +82,6 @@ def softmax(log_weight: F64) -> F64:
 
 
 def effective_share(probability: F64) -> float:
-    """exp(entropy) / n: 1 for uniform, 0.1 for as much as a tenth of the prompts."""
+    """exp(entropy) / n: 1 for uniform, 0.1 if it is as narrow as uniform over a tenth of the prompts."""
     p = probability[probability > 0]
     return float(np.exp(-np.sum(p * np.log(p))) / len(probability))

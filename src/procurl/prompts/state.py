@@ -1,7 +1,7 @@
 """The state of a prompt curriculum: a flat dictionary, and one file that is whole or refused.
 
-Only prompts that were played or dealt are in it, so that it is small while few were. The file is an npz without
-objects (no pickle), written beside its place and renamed into it, with a SHA-256 of everything in it.
+It holds only prompts that were played or dealt, so it is small while those are few. The file is an npz without
+objects (no pickle), written next to its place and renamed into it, with a SHA-256 of everything in it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("procurl")
 
 SOLVED, HOPELESS = 0.9, 0.1  # pass rates that are believed
-SAMPLE = 4096  # prompts, evenly spaced, that means are taken over where there are more
+SAMPLE = 4096  # prompts, evenly spaced, over which means are taken where there are more
 PATIENCE = 20  # records between two looks at whether there is a curriculum
 EVEN = 0.95  # effective share from which a draw is as good as uniform
 RECENT = 20  # batches and records that "recent" means
@@ -63,7 +63,7 @@ def numbers_of(c: PromptCurriculum) -> dict[str, float]:
 
 
 def share(c: PromptCurriculum) -> float:
-    """Of the prompts that are dealt as a rule, going by the means of the posterior; 1 is uniform."""
+    """The effective share of the prompts that are not held out, by the means of the posterior; 1 is uniform."""
     rows = _some(c)
     return sampling.effective_share(sampling.softmax(c._weighed(rows[~c._is_held_out[rows]], doubt=False).log_weight))
 
@@ -73,7 +73,7 @@ def _some(c: PromptCurriculum) -> np.ndarray:
 
 
 def _mean(rows: F64, column: int) -> float:
-    """Weighted by size; NaN of none."""
+    """The mean, weighted by size; NaN if there are no rows."""
     return float(np.average(rows[:, column], weights=rows[:, 0])) if len(rows) else float("nan")
 
 

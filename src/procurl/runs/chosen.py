@@ -24,12 +24,12 @@ from procurl.teachers import TEACHERS, auto, make_teacher
 from procurl.teachers.base import OnPool, Redrawn, wrapped
 from procurl.types import HostEnv, TaskSpace, Teacher
 
-STEPS = 1_000_000  # of a setting that names no number itself, as in `procurl.train`
-AROUND = ("redraw_every", "on_pool")  # options of the teachers around another one
+STEPS = 1_000_000  # for a setting that names no number of its own, as in `procurl.train`
+AROUND = ("redraw_every", "on_pool")  # options of the teachers that wrap another one
 
 
 class Named(NamedTuple):
-    """What a user has named for a run that is there: never what the run's folder says."""
+    """What a user has named for an existing run: never what the run's folder says."""
 
     env: str | None = None
     teacher: str | None = None
@@ -62,7 +62,7 @@ def chosen_setting(
     context: Sequence[str] = (),
     target: Sequence[str] = (),
 ) -> ChosenSetting:
-    """`space`, `context` and `target`: as --space, --context and --target have them."""
+    """`space`, `context` and `target`: as given to --space, --context and --target."""
     if (context or target) and not suites.is_suite(text):
         raise ConfigError(
             f"--context and --target: {text} has its tasks already; expected with one of "
@@ -170,7 +170,7 @@ def _with_those_around(cls: type) -> list[type]:
 
 
 def _for_tasks(text: str, teacher: Any, space: TaskSpace) -> Teacher:
-    """An object in a file has been made for tasks already: they must be these."""
+    """An object in a file was already made for some tasks: they must be these."""
     if teacher.space is space:
         return teacher  # type: ignore[no-any-return]
     pairs = ((getattr(teacher.space, part).context, getattr(space, part).context) for part in ("pool", "targets"))

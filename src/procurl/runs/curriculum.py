@@ -8,8 +8,8 @@
         if curriculum.due:
             curriculum.observe(value=my_critic)               # 4. the teacher watches
 
-Proposals, keys and records are those of `loop.py`, so that from the same seed and the same episodes a host loop is
-offered what the JAX engine would be.
+Proposals, keys and records are those of `loop.py`, so from the same seed and the same episodes a host loop is offered
+the same tasks as the JAX engine.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from procurl.types import Episodes, Task, Teacher
 if TYPE_CHECKING:
     from procurl.runs.loop_run import LoopRun
 
-LONGEST = 10_000_000  # period: a task for every step is drawn in advance
-ENOUGH, MOST_SUMMED_UP = 1000, 4096  # proposals that are summed up: so many at least and at most
+LONGEST = 10_000_000  # the longest period: a task for every step is drawn in advance
+ENOUGH, MOST_SUMMED_UP = 1000, 4096  # proposals that are summed up: at least, at most
 LOOKED_AT = 10_000  # proposals from which weights are estimated
 
 
@@ -58,10 +58,10 @@ class Curriculum:
         unit: of `every`: environment steps (of recorded episodes), or finished episodes.
         n_envs: how many episodes run side by side.
         out: folder for what happens, as `procurl.train` writes it, for `procurl report` and `plot`: tasks, returns,
-            evaluations (`evaluated`). A folder of the same curriculum goes on from its latest checkpoint; the agent is
-            yours to restore. Close it in the end, or use the curriculum in a `with` block.
-        strict: a curriculum that does nothing for 20 updates (proposals like uniform draws, or values outside of their
-            range) is an error, and not a warning.
+            evaluations (`evaluated`). If it holds this curriculum already, that goes on from its latest checkpoint; the
+            agent is yours to restore. Call `close` at the end, or use the curriculum in a `with` block.
+        strict: a curriculum that does nothing for 20 updates (proposals like uniform draws, or values outside their
+            range) is an error instead of a warning.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Curriculum:
             length: its number of steps.
             success: whether it reached its goal.
             advantage: mean advantage over its steps since the last update; PLR requires it.
-            abs_advantage: mean absolute advantage, which counts for PLR and Robust PLR; |advantage| if not given.
+            abs_advantage: mean absolute advantage, by which PLR and Robust PLR score; |advantage| if not given.
             finished: False for an episode that goes on beyond the next update.
         """
         row = self._period.find(task)
@@ -147,7 +147,7 @@ class Curriculum:
         self._period.handed[self._period.find(task)] = False
 
     def replay(self, task: HostTask | Task) -> None:
-        """Start a task over that is being played: what its first attempt brought so far is forgotten.
+        """Start over a task that is being played: what its first attempt has brought so far is forgotten.
 
         For agents whose environments cannot be saved in the middle of an episode.
         """
@@ -162,8 +162,8 @@ class Curriculum:
         """Let the teacher watch, and start the next period.
 
         Args:
-            value: the student's value of tasks: gets a `Task` of NumPy arrays (context f32[n, d], seed and row i32[n])
-                and returns n numbers in units of return. Teachers that ask for none do without.
+            value: the student's values of tasks: takes a `Task` of NumPy arrays (context f32[n, d], seed and row
+                i32[n]) and returns n numbers in units of return. Not needed where the teacher asks for none.
         """
         *_, k_watch = iteration_keys(self._key, self.updates)
         watching = self._ranged, self._state, k_watch, _device(self.episodes)
@@ -216,7 +216,7 @@ class Curriculum:
         )
 
     def trained_by(self, program: str) -> None:
-        """Note in the folder who trains: for people."""
+        """Note in the folder, for people, which program trains."""
         if self._run is not None:
             self._run.log.engine = program
 
@@ -230,7 +230,7 @@ class Curriculum:
         return self._run is not None
 
     def checkpoint(self) -> None:
-        """Have the folder, if there is one, go on from this moment."""
+        """Save a checkpoint of this moment to the folder, if there is one."""
         if self._run is not None:
             self._run.save()
 
@@ -267,7 +267,7 @@ class Curriculum:
 
     @property
     def value_range(self) -> tuple[float, float]:
-        """The smallest and largest return: as the space names them, or as they were learnt so far."""
+        """The smallest and largest return: as the space gives them, or as learnt so far."""
         if self.teacher.space.value_range is not None:
             return self.teacher.space.value_range
         low, high = _ends(self._state.range)
@@ -279,7 +279,7 @@ class Curriculum:
         return self._proposed(jax.random.fold_in(evaluation_key(self._key, self.updates), 1), n)
 
     def weights(self) -> np.ndarray:
-        """The probability of every task of the pool to be proposed now, f64[n]; estimated where tasks are invented."""
+        """The probability that each task of the pool is proposed now, f64[n]; estimated where tasks are invented."""
         teacher, state = self.teacher, self._state.inner if self._ranged is not self.teacher else self._state
         exact = getattr(teacher, "log_weights", None)
         if exact is not None or hasattr(state, "log_weights"):
@@ -331,7 +331,7 @@ class Curriculum:
             self._run.log.rewind(self.updates)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write it to one file, as a whole or not at all. A folder gets a checkpoint: its record must not be behind."""
+        """Write it to one file, as a whole or not at all. Its folder gets a checkpoint, lest the record lag behind."""
         self.checkpoint()
         return save_state(path, self.state_dict(), curriculum=json.dumps(self.description()))
 
@@ -350,7 +350,7 @@ class Curriculum:
         self.load_state_dict(load_state(path, like=self.state_dict()))
 
     def description(self) -> dict[str, Any]:
-        """What it was made of, as plain JSON data: two that are described alike can go on from each other's state."""
+        """What it was made of, as plain JSON data: curricula with equal ones can go on from each other's state."""
         own = {"seed": self.seed, "every": self.every, "unit": self.unit, "n_envs": self.n_envs}
         return {**describe_teacher(self.teacher), **own}
 

@@ -19,7 +19,7 @@ from procurl.types import Task, Teacher
 
 
 def failure_in_trace(trace: Trace, s: int, seed: int, iteration: int, n_steps: int) -> Failure:
-    """What the trace of an iteration says of a seed that has failed in it: number `s` of the run's seeds."""
+    """What an iteration's trace says about a seed that failed in it: number `s` of the run's seeds."""
     assert trace.place is not None
     here = jax.tree.map(lambda x: x[s], trace.place)
     step, environment = (int(here.step), int(here.environment)) if trace.inside[s] else (-1, -1)
@@ -45,7 +45,7 @@ def failure_in_evaluation(scores: Scores, s: int, held_out: Task, seed: int, ite
 
 
 def error_of(failures: Iterable[Failure], teacher: Teacher, n_seeds: int) -> NonFiniteError:
-    """When no seed is left: which one failed first, where, and in what."""
+    """The error when no seed is left: which one failed first, where, and in what."""
     first = min(failures, key=lambda f: f.iteration)
     if first.what == "context":
         return NonFiniteError(

@@ -41,12 +41,12 @@ class Engine:
         seeds: tuple[int, ...],
         fields: dict[str, np.ndarray] | None = None,
     ) -> None:
-        """`fields`: values that seeds have in place of the teacher's and the config's, f32[S] by dotted name."""
+        """`fields`: each seed's own values in place of the teacher's and the config's, f32[S] by dotted name."""
         self.seeds, self.capacity = Seeds(seeds), config.sac.capacity if config.sac else 0
         self.own = Own(self.seeds.keys, self.seeds.put(fields or {}))
         # Environment, teacher and pool travel as arguments: as constants they would be compiled in.
         self.world = self.seeds.share((env, teacher))
-        shaping = replace(config, evaluate_every=1)  # how often students are evaluated shapes no program
+        shaping = replace(config, evaluate_every=1)  # how often students are evaluated does not shape a program
         self._programs = Programs(*map(CompiledInThread, _programs(shaping, self.seeds.mesh, kind(self.world))))
         self._prepare_iteration()
 
@@ -78,7 +78,7 @@ class Engine:
         return self.seeds.to_host(carry.student.params)
 
     def saved(self, carry: Carry) -> dict[str, np.ndarray]:
-        """All that a checkpoint needs, as named arrays on the host: of a replay buffer, the part in use."""
+        """All that a checkpoint needs, as named arrays on the host; of a replay buffer, only the part in use."""
         return named(with_buffer(self.seeds.to_host(carry), replay.trimmed))
 
     def restored(self, tensors: dict[str, np.ndarray], where: str) -> Carry:
@@ -147,7 +147,7 @@ def _programs(shared_config: Config, mesh: Mesh, kind: Any) -> Programs:
 
 
 def with_buffer(carry: Carry, change: Callable[[replay.Replay], Any]) -> Carry:
-    """The same with another replay buffer, if the student has one."""
+    """The same carry with another replay buffer, if the student has one."""
     student = carry.student
     if not isinstance(student, SACStudent):
         return carry
@@ -156,7 +156,7 @@ def with_buffer(carry: Carry, change: Callable[[replay.Replay], Any]) -> Carry:
 
 
 def own_world(own: Own, world: Any, config: Config) -> tuple[Env, Teacher, Config]:
-    """What all seeds share, with the fields that this one has of its own."""
+    """What all seeds share, with this seed's own fields."""
     env, teacher = world
     return env, *with_fields(own.fields, teacher, config)
 

@@ -43,8 +43,8 @@ def evaluate(
 ) -> Scores:
     """Play every task `episodes` times, all at once, until the last episode has ended.
 
-    `deterministic`: take the most likely actions; None: as the kind of student is evaluated in training.
-    `fresh_seeds`: every episode is a new instance of its task's context, for settings that are played like this;
+    `deterministic`: take the most likely actions; None: whichever this kind of student is evaluated with in training.
+    `fresh_seeds`: every episode is a new instance of its task's context, for settings that are played this way;
     `fixed_tests`: the same instances every time, first the tasks themselves and then others.
     """
     require_32_bits()

@@ -1,4 +1,4 @@
-"""A curriculum that does nothing is a wrong number: say so once, with the reason and what to do.
+"""A curriculum that does nothing makes a result wrong: say so once, with the reason and what to do.
 
 Two things are looked at after every update. Are the proposals of the last updates any different from uniform draws? And
 do the student's values lie within their range, or all at one end of it, where tasks cannot be told apart?
@@ -19,11 +19,11 @@ from procurl.types import Teacher
 logger = logging.getLogger("procurl")
 
 PATIENCE = 20  # updates without any sign of a curriculum
-SAMPLE = 32  # proposals of each that are looked at: a strategy may hold few tasks at a time, and others the next time
-EVEN = 0.9  # of the pool: as evenly spread as that, and
-BY_CHANCE = 0.01  # at least so likely to be uniform draws
-AT_ONE_END = 0.95  # of the values
-CONTRADICTED = 0.05  # of the returns, outside the range that was given
+SAMPLE = 32  # proposals of each that are looked at: a strategy may hold few tasks at a time, and different ones later
+EVEN = 0.9  # proposals count as uniform if their effective share of the pool is at least this, and
+BY_CHANCE = 0.01  # their p-value under uniform draws at least this
+AT_ONE_END = 0.95  # share of the values
+CONTRADICTED = 0.05  # share of the returns, outside the range that was given
 
 
 class IdleWatch:
@@ -47,7 +47,7 @@ class IdleWatch:
             value_range: given or learnt so far.
         """
         self._returns.extend(float(r) for r in np.asarray(returns).reshape(-1) if np.isfinite(r))
-        there = np.flatnonzero(np.isfinite(proposed.context[:, 0]))  # a record is filled up with NaN
+        there = np.flatnonzero(np.isfinite(proposed.context[:, 0]))  # a record is padded with NaN
         some = there[np.linspace(0, len(there) - 1, min(SAMPLE, len(there))).astype(int)]  # of all seeds
         self._proposed.append((proposed.context[some], proposed.row[some]))
         self._values.append(values)
@@ -138,7 +138,7 @@ class IdleWatch:
 
 
 def strategy_of(teacher: Any) -> Any:
-    """The strategy inside whatever stands around it."""
+    """The strategy inside its wrappers."""
     while hasattr(teacher, "teacher"):
         teacher = teacher.teacher
     return teacher

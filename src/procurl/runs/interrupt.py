@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM without losing anything: the first one is a request that the loop reads between two iterations.
 
-While the compiler runs in the main thread, for half a minute on a busy machine, Python cannot answer a signal. So it
-runs in a thread of its own, and a request ends the wait for it, as long as the run has nothing to save.
+While a compiler runs in the main thread, for half a minute on a busy machine, Python cannot answer a signal. So ours
+runs in a thread of its own, and a request ends the wait for it, provided that the run has nothing to save.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)  # a user's, and a cluster's before it kills
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # the user's, and a cluster's before it kills
 COMPILER = "procurl's compiler"  # name of the threads
 
 
@@ -50,7 +50,7 @@ class Interruptible:
 
     @contextmanager
     def dispensable(self) -> Iterator[None]:
-        """For work that a request abandons while its program is compiled; the loop then ends as usual."""
+        """For work that a request may abandon while its program is compiled; the loop then ends as usual."""
         self.unsaved, before = False, self.unsaved
         try:
             yield
@@ -80,13 +80,13 @@ class CompiledInThread:
         return self._program(*args)
 
     def compile(self, *args: Any) -> None:
-        """For arguments like these, unless that was done before."""
+        """Compile for arguments like these, unless that was done before."""
         self.prepare(*args)
         if self._compiler is not None:
             wait_for(self._compiler)
 
     def prepare(self, *args: Any) -> None:
-        """Begin to compile. Arguments may be shapes. An error is left to the call itself, which meets it again.
+        """Begin to compile. Arguments may be shapes. An error is left for the call itself, which will meet it again.
 
         The caller traces: while a second thread traces, `jax.clear_caches` fails (docs/versions.md).
         """
@@ -96,7 +96,7 @@ class CompiledInThread:
 
 
 def start_compiler(work: Callable[[], Any]) -> threading.Thread:
-    """Not a daemon: Python's exit must wait for it, or tear down what it works with."""
+    """Not a daemon: Python must wait for it at exit, or else tears down what it works with."""
 
     def quietly() -> None:
         with suppress(Exception):

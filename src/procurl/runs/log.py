@@ -34,7 +34,7 @@ from procurl.types import Env, HostEnv, Teacher
 
 logger = logging.getLogger("procurl")
 
-TAUGHT_OVER = 32  # iterations whose tasks are summed up together: one iteration keeps too few
+TAUGHT_OVER = 32  # iterations whose tasks are summed up together: a single one keeps too few
 SEEDS_SUMMED_UP = 16  # while training
 
 
@@ -82,12 +82,12 @@ class Log:
         origin: dict[str, Any] | None = None,
         strict: bool = False,
     ) -> None:
-        """`title`: said before what goes wrong, where there are several runs. `origin`: more for the provenance."""
-        # The paper's presets wait for the first successes, and are known to.
+        """`title`: put before warnings, where there are several runs. `origin`: more for the provenance."""
+        # The paper's presets idle until the first successes, and are known to do so.
         self._watch = None if teacher.space.name in SETTINGS else IdleWatch(teacher, strict)
         self.title, self.origin = title, origin or {}
         self.env, self.teacher, self.config, self.seeds = env, teacher, config, seeds
-        self.n_iterations = n_iterations  # that its steps are worth, if none of them are played for the teacher alone
+        self.n_iterations = n_iterations  # that its steps pay for, if none of them are played for the teacher alone
         self.plays = says(teacher, "plays")  # has the student play for the teacher alone
         self._asked = [0.0]  # steps of that kind after 0, 1, 2, ... iterations: the mean over the seeds
         self.iterations = 0
@@ -159,7 +159,7 @@ class Log:
 
     @property
     def taught(self) -> dict[str, np.ndarray]:
-        """Numbers about the latest tasks of each seed, f64[S]; NaN of seeds beyond the first few, which cost time."""
+        """Numbers about the latest tasks of each seed, f64[S]; NaN beyond the first few seeds, to save time."""
         latest = self._traces[-TAUGHT_OVER:]
         numbers = {name: np.full(len(self.seeds), np.nan) for name in ("effective_share", "target_distance")}
         for s in range(min(len(self.seeds), SEEDS_SUMMED_UP) if latest else 0):
@@ -173,7 +173,7 @@ class Log:
         return Meter(self.teacher.space) if self._watch is None else self._watch.meter
 
     def _stop(self, s: int, found: Failure) -> None:
-        """Nothing counts that a failed seed does from here on. The run has failed when no seed is left."""
+        """Nothing that a failed seed does from here on counts. The run has failed when no seed is left."""
         self.failures[s] = found
         left = len(self.seeds) - len(self.failures)
         others = f"{left} go on" if left else "and no other is left"
@@ -291,11 +291,11 @@ class Log:
         return [list(self.failures.values())]
 
     def failure(self) -> NonFiniteError:
-        """When no seed is left."""
+        """The error when no seed is left."""
         return error_of(self.failures.values(), self.teacher, len(self.seeds))
 
     def results(self, params: Any) -> list[Result]:
-        """All that this run will have: one."""
+        """All the results of this run: one."""
         return [self.result(params)]
 
     def result(self, params: Any) -> Result:
@@ -355,7 +355,7 @@ class Log:
         if not self._traces:
             return {}
         traces = stacked(self._traces)
-        if self.plays:  # then the steps of each seed are its own
+        if self.plays:  # then each seed has its own count of steps
             asked = np.cumsum(traces["asked"], axis=1, dtype=np.int64)
             traces["steps"] = asked + self.config.student.n_steps * np.arange(1, asked.shape[1] + 1)
         targets = np.asarray(self.teacher.space.targets.context)

@@ -1,8 +1,8 @@
 """The run folder of a curriculum in somebody else's loop: the same files as those of `procurl.train`.
 
-The loop is not ours, so that some things cannot be there: no weights (the student is somebody else's), no losses, and
-no end that is known beforehand. Everything else is: what was taught, what came of it, evaluations, provenance. A folder
-whose process was killed goes on from its latest checkpoint, when the script that began it makes the curriculum again.
+The loop is not ours, so some things are missing: there are no weights (the student is not ours either), no losses, and
+no end known beforehand. Everything else is there: what was taught, what came of it, evaluations, provenance. A run
+whose process was killed goes on from its latest checkpoint when the script that began it makes the curriculum again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from procurl.runs.curriculum import Curriculum
 
 NOTHING = (0, 0)
-ENDLESS = 2**53  # steps: a loop of somebody's own ends when it ends
+ENDLESS = 2**53  # steps: somebody else's loop ends when it ends
 
 
 class LoopConfig:
@@ -43,7 +43,7 @@ class LoopConfig:
 
 
 class LoopLog(Log):
-    """The log of a loop that says itself how far it has come."""
+    """The log of a loop that itself reports how far it has come."""
 
     def __init__(self, teacher: Teacher, seed: int, every: int, description: dict[str, Any]) -> None:
         super().__init__(None, teacher, LoopConfig(every), (seed,), 0)  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ class LoopLog(Log):
         self.steps_at, self._steps = [int(s) for s in counters["steps_at"]], int(counters["steps_done"])
 
     def result(self, params: Any) -> Result:
-        """Without a single evaluation, one that is NaN: the run was never evaluated, and its report says so."""
+        """If there was no evaluation, with one that is NaN: the run was never evaluated, and its report says so."""
         if self._evaluations:
             return self._result()
         self.evaluated_at(self.steps_done, np.array([np.nan]), np.array([np.nan]))
@@ -125,7 +125,7 @@ class LoopLog(Log):
         )
 
     def _trace_arrays(self) -> dict[str, np.ndarray]:
-        """With what the curriculum itself found out about its tasks, which are more than those kept here."""
+        """With what the curriculum itself found out about its tasks, of which it sees more than are kept here."""
         arrays = super()._trace_arrays()
         for name, found in (
             ("effective_share", "effective_share"),
@@ -151,7 +151,7 @@ class LoopRun:
         if folder.found:
             folder.restore(self, self.log)  # type: ignore[arg-type]
             self.log.status = "running"
-        self._written = NOTHING  # what the last result was about: updates and evaluations
+        self._written = NOTHING  # updates and evaluations that the last result covers
         weakref.finalize(curriculum, self._open.close)
         atexit.register(_closed_at_exit, weakref.ref(self))
 
@@ -195,7 +195,7 @@ class LoopRun:
 
 
 def _closed_at_exit(run: Any) -> None:
-    """Who does not close a curriculum was interrupted, unless its result was written after all that happened."""
+    """A curriculum that was never closed was interrupted, unless its last result covers all that happened."""
     alive = run()
     if alive is not None and alive._curriculum() is not None and alive._curriculum()._run is alive:
         alive.close("interrupted")
@@ -218,7 +218,10 @@ def describe(curriculum: Curriculum) -> dict[str, Any]:
 
 
 def trace_of(episodes: Episodes, summary: dict[str, float]) -> Trace:
-    """The record of an update, with a leading axis of one seed. See `trace.traced`, whose twin on the host this is."""
+    """The record of an update, with a leading axis of one seed: the host's counterpart of `trace.traced`.
+
+    An update here may span many more episodes, so tasks are kept from all along it, where `traced` keeps the first.
+    """
     begun, ended = np.flatnonzero(episodes.started), np.asarray(episodes.finished)
     kept = begun[np.linspace(0, len(begun) - 1, TASKS_KEPT).astype(int)] if len(begun) > TASKS_KEPT else begun
     missing = TASKS_KEPT - len(kept)

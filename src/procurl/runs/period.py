@@ -1,4 +1,4 @@
-"""The episodes between two updates of a teacher, in a loop of somebody's own: a table that is filled as they end.
+"""The episodes between two updates of a teacher, in somebody else's loop: a table that is filled as they end.
 
 The rows are those of `procurl.types.Episodes`: first the episodes that were running already, then a queue of proposals
 in the order in which they are handed out. An episode is found by the task object that its player holds, so that a
@@ -26,9 +26,9 @@ class Period:
     Args:
         running: tasks of episodes that go on, with what they have brought so far and how long they are.
         queue: proposals, a `Task` of NumPy arrays.
-        n_open: rows for episodes that go on; more than there are, most often.
-        holders: of those that go on.
-        n_first: in the very first period nobody plays yet, and the running tasks are handed out before the queue.
+        n_open: rows for episodes that go on; usually more than there are.
+        holders: the objects held for those that go on.
+        n_first: how many running tasks to hand out before the queue: in the very first period nobody plays them yet.
     """
 
     def __init__(

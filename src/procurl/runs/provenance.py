@@ -71,8 +71,8 @@ def rebuilt(
 ) -> tuple[Env | HostEnv, Teacher, Config]:
     """The inverse of `describe`; refused if the outcome would differ.
 
-    A stranger may have written the description and the notes of where its classes came from: names in them are looked
-    up among procurl's own, and never imported. Classes of a user's own are those that the user has `named`.
+    A stranger may have written the description and the notes on where its classes came from: names in them are looked
+    up among procurl's own, and never imported. A user's own classes are those that the user has `named`.
     """
     try:
         return _rebuilt(description, notes or {}, named)
@@ -118,7 +118,7 @@ def rebuilt_env(
 
 
 def _rebuilt_of_suite(setting: str, stored: dict[str, Any]) -> tuple[Env, TaskSpace]:
-    """An environment of another suite: its description is that of --context and --target, and of --set."""
+    """An environment of another suite: it is described as by --context, --target and --set."""
     fields = {name: value for name, value in stored.items() if name not in ("class", "name")}
     if not fields.get("target"):
         raise ConfigError(
@@ -156,14 +156,14 @@ def own_parts(description: dict[str, Any], notes: Notes) -> list[str]:
         "env": {SETTINGS[description["setting"]][0].__name__} if description["setting"] in SETTINGS else set(),
         "teacher": {cls.__name__ for cls in TEACHERS.values()},
     }
-    if suites.is_of_suite(description["setting"], description["env"]["class"]):  # noted for the suite's version alone
+    if suites.is_of_suite(description["setting"], description["env"]["class"]):  # noted only for the suite's version
         notes = {part: note for part, note in notes.items() if part != "env"}
         ours["env"] = {description["env"]["class"]}
     return [part for part in PARTS if part in notes or description[part]["class"] not in ours[part]]
 
 
 def _require_named(description: dict[str, Any], notes: Notes, named: Named | None, parts: tuple[str, ...]) -> None:
-    """Its own classes are not looked for: whoever goes on with a run says where they are."""
+    """A run's own classes are not looked for: whoever goes on with it says where they are."""
     if "loop" in description["config"]:
         raise ConfigError(
             "this run was made by a loop of its own, which procurl cannot play: go on from its script, with "
@@ -186,7 +186,7 @@ def _require_class(part: str, text: str, cls: type, description: dict[str, Any])
 
 
 def _with_stored(thing: Any, stored: dict[str, Any]) -> Any:
-    """With the numbers and words that a run's description holds of it; functions and the like are its class's own."""
+    """The thing with the numbers and words of a run's description; functions and the like stay its class's own."""
     if not dataclasses.is_dataclass(thing):
         return thing
     changes: dict[str, Any] = {}
@@ -217,7 +217,7 @@ def _config(fields: dict[str, Any]) -> Config:
 
 
 def env_changes(env: Any, description: dict[str, Any], notes: Notes) -> list[str]:
-    """In words: in what an environment is not that of a run."""
+    """In words: how an environment differs from that of a run."""
     from procurl.runs.store.descriptions import differing
 
     fields = [
@@ -261,7 +261,7 @@ def _named(function: Any) -> str:
 
 
 def _teacher_fields(teacher: Any) -> dict[str, Any]:
-    """A teacher's fields. One around another is described as the strategy inside, with one more field."""
+    """A teacher's fields. A wrapper is described as the strategy inside, with one more field."""
     from procurl.teachers.base import OnPool, Redrawn
 
     if isinstance(teacher, Redrawn):
@@ -275,7 +275,7 @@ def _digest(space: TaskSpace) -> str:
     """One hash over pool, targets and held-out tasks: two runs with the same hash had the same tasks."""
     sha = hashlib.sha256()
     for tasks in (space.pool, space.targets, space.held_out):
-        row = np.asarray(tasks.row)  # that tasks beyond the pool have numbers is new, and makes no other tasks of them
+        row = np.asarray(tasks.row)  # tasks beyond the pool once had no numbers: the same tasks keep their hash
         for leaf in (tasks.context, tasks.seed, np.where(row < space.n_pool, row, -1).astype(np.int32)):
             sha.update(np.ascontiguousarray(leaf).tobytes())
     return sha.hexdigest()

@@ -1,6 +1,6 @@
 """What a teacher asks of a student on the host: the values of tasks.
 
-A compiled update cannot stop to ask somebody outside of JAX. So it is traced once with a critic that only records which
+A compiled update cannot stop to ask anything outside of JAX. So it is traced once with a critic that only records which
 tasks it is asked about (`asked_tasks`); the student values them (`answer`); and the update runs on the answers
 (`observe_answered`).
 """

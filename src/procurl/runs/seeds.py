@@ -64,13 +64,14 @@ class Seeds:
 
 
 def over_seeds(fn: Callable[..., Any], mesh: Mesh, donate: bool = False, blocks: bool = False) -> Program:
-    """(own tree, tree of one seed, t, shared tree) -> tree of one seed, compiled for all seeds side by side. What is
-    `own` is the seed's for the whole run (its key).
+    """(own tree, tree of one seed, t, shared tree) -> tree of one seed, compiled for all seeds side by side.
+
+    `own` is what a seed keeps for the whole run (its key).
 
     `donate` gives the memory of the second argument to the result. With `blocks` a CPU works on a few of its seeds at a
-    time, which fit into its cache; that copies their trees, so it is not for large ones.
+    time, so that they fit into its cache; that copies their trees, so it is not for large ones.
 
-    Matrix products are full float32 ones where nothing else is said: a GPU's default (TF32) changes what is learnt.
+    Matrix products are in full float32 unless told otherwise: a GPU's default (TF32) changes what is learnt.
     """
 
     @wraps(fn)  # whose name the program gets

@@ -1,9 +1,9 @@
-"""What was taught, in a few numbers: is there a curriculum at all, and does it go to the targets?
+"""What was taught, in a few numbers: is there a curriculum at all, and does it move towards the targets?
 
 The numbers are the same for every loop. They are about tasks that were proposed, wherever these came from:
 
-    effective share   exp(-KL(p || uniform over the pool)): 1 for uniform, 0.1 for as much as a tenth of the pool. For
-                      tasks of the pool it is exp(entropy) / (number of tasks). Invented tasks count at the nearest one.
+    effective share   exp(-KL(p || uniform over the pool)): 1 for uniform, 0.1 for uniform over a tenth of the pool. For
+                      tasks of the pool it is exp(entropy) / (number of tasks). Invented tasks count as the nearest.
     target distance   mean distance to the nearest target, in shares of the box (1: as far as the box is wide)
 
 Few draws from a large pool hit few tasks even if they are uniform, so the divergence is compared with that of as many
@@ -35,7 +35,7 @@ class Meter:
         self._span = np.where(span > 0, span, 1.0)
         self._has_labels = bool(space.labels)
         pool = self._in_box(space.pool.context)
-        # Tasks of the same context (layouts of a level) are one: which of them is played says nothing here.
+        # Tasks with the same context (layouts of a level) count as one: which of them is played says nothing here.
         places, self._place_of_row = np.unique(pool, axis=0, return_inverse=True)
         self._place_of_row = self._place_of_row.reshape(-1)
         self._pool, self._places = pool, scipy.spatial.cKDTree(places)
@@ -61,14 +61,14 @@ class Meter:
         return both
 
     def effective_share(self, context: Any, row: Any = None) -> float:
-        """Of n tasks, f32[n, d] and i32[n] (-1, or left out: invented); NaN of none."""
+        """Of n tasks, f32[n, d] and i32[n] (-1, or left out: invented); NaN for none."""
         places = self._places_of(context, row)
         if not len(places):
             return math.nan
         return min(math.exp(self._by_chance(len(places)) - self._divergence(places)), 1.0)
 
     def target_distance(self, context: Any) -> float:
-        """Of n tasks, f32[n, d]; NaN of none. Where tasks are mere labels: the share that is no target."""
+        """Of n tasks, f32[n, d]; NaN for none. Where tasks are mere labels: the share that are not targets."""
         there = self._in_box(context)
         if not len(there):
             return math.nan
@@ -76,10 +76,10 @@ class Meter:
         return float(np.mean(distance > 1e-6 if self._has_labels else distance))
 
     def chance_of_uniform(self, context: Any, row: Any = None) -> float:
-        """How likely n uniform tasks would be as uneven as these are, at the most: a p-value.
+        """How likely n uniform tasks are, at most, to be as uneven as these: a p-value.
 
-        The smallest of the p-values of Kolmogorov's and Smirnov's test in each dimension and, where tasks are few, of
-        the chi-squared test over them, times their number (Bonferroni).
+        The smallest of the p-values of the Kolmogorov-Smirnov test in each dimension and, where tasks are few, of the
+        chi-squared test over them, times the number of tests (Bonferroni).
         """
         there = self._in_box(context)
         n, d = there.shape
@@ -124,5 +124,5 @@ class Meter:
 
 
 def _is_there(context: Any) -> NDArray[np.bool_]:
-    """Which contexts, f32[..., d], are tasks; a record is filled up with NaN. bool[n]"""
+    """Which contexts, f32[..., d], are tasks; a record is padded with NaN. bool[n]"""
     return np.isfinite(np.asarray(context)[..., 0]).reshape(-1)

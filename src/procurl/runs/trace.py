@@ -19,7 +19,7 @@ from procurl.students.rollout import Rollout
 from procurl.teachers.ranged import RangedState
 from procurl.types import Episodes, Task, TaskSpace
 
-AT_END, LEARNABLE = 0.01, 0.05  # of the range of values: so near to an end, or far enough from both
+AT_END, LEARNABLE = 0.01, 0.05  # shares of the range of values: this near to an end, or this far from both
 TASKS_KEPT = 16  # per iteration and seed: enough to draw a curriculum, small enough to keep for 256 seeds
 
 
@@ -77,7 +77,7 @@ def traced(
     weights: Any = (),
     teacher: Any = (),
 ) -> Trace:
-    """`losses`: a named tuple of numbers. `weights`, `teacher`: of student and teacher, after the iteration."""
+    """`losses`: a named tuple of numbers. `weights`: the student's, and `teacher`: its state, after the iteration."""
     value_range = teacher.range.ends if _learns(teacher) else space.value_range
     n = episodes.started.shape[0]
     kept = jnp.nonzero(episodes.started, size=TASKS_KEPT, fill_value=n)[0]
@@ -180,7 +180,7 @@ def unstacked(arrays: dict[str, Any], iterations: int) -> list[Trace]:
 
 
 def _all(test: Callable[[Array], Array], tree: Any) -> Array:
-    """Whether all floating-point numbers of a tree pass; bool. In one row they take one test, which compiles sooner."""
+    """Whether all floating-point numbers of a tree pass; bool. In one row they need one test, which compiles faster."""
     numbers = [x.ravel() for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
     return jnp.all(test(jnp.concatenate(numbers))) if numbers else jnp.bool_(True)
 

@@ -55,15 +55,15 @@ def train(
         out: folder for checkpoints and the result; nothing is written without it. A folder that holds anything but
             an unfinished run with the same configuration is refused.
         resume: "auto" goes on with an unfinished run in `out`, as if it had not been cut; "extend" also with a finished
-            one that had fewer steps to go; "never" moves it aside and starts anew; a number goes on from the checkpoint
+            one that was given fewer steps; "never" moves it aside and starts anew; a number goes on from the checkpoint
             of that iteration.
         save_share: the largest share of the time that saving checkpoints may take.
         callback: called with a `Progress` after every evaluation; return False to stop early.
         time_teacher: also measure the teacher's share of an iteration (compiles its functions once more).
         workers: processes that play an environment outside of JAX (the Bipedal Walker); by default one per core. How
             many there are does not change the result.
-        strict: a curriculum that does nothing for 20 iterations (tasks like uniform draws, or values outside of their
-            range) is an error, and not a warning. The settings of the paper are exempt.
+        strict: a curriculum that does nothing for 20 iterations (tasks like uniform draws, or values outside their
+            range) is an error instead of a warning. The settings of the paper are exempt.
 
     NaN or infinity stops the seed in which it appears, and no other: its curves and evaluations are NaN from there on,
     and `result.failures` and `out/failures/` say where it was. With no seed left, NonFiniteError is raised.
@@ -156,7 +156,7 @@ def engine_for(
     workers: int | None,
     fields: dict[str, np.ndarray] | None = None,
 ) -> AnyEngine:
-    """Where the environment lives: in JAX, or in worker processes. `fields`: see `Engine`."""
+    """The engine for where the environment lives: in JAX, or in worker processes. `fields`: see `Engine`."""
     from procurl.teachers.ranged import ranged
 
     teacher = ranged(teacher)

@@ -6,9 +6,9 @@ critic's values to returns is learnt, too, by least squares over the latest epis
 
     E[R | V] = mean R + slope (V - mean V),    slope = cov(V, R) / var V * max(0, 1 - 4 / (n r^2)) if r > 0, else 0
 
-The last factor takes off what chance would bring: the correlation r of n unrelated pairs is seldom above 2 / sqrt(n). A
-critic whose word says nothing about returns gets the slope 0. All tasks are then alike to the teacher, which is told
-nothing wrong, and a curriculum that comes to nothing says so (`runs/idle.py`).
+The last factor discounts what chance alone would bring: the correlation r of n unrelated pairs is seldom above
+2 / sqrt(n). A critic whose word says nothing about returns gets the slope 0. All tasks are then alike to the teacher,
+which is told nothing wrong, and a curriculum that comes to nothing says so (`runs/idle.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jax import Array
 
 from procurl.types import Episodes, Task, Values
 
-COMPARED = 64  # of the latest episodes: of earlier ones another critic spoke
+COMPARED = 64  # of the latest episodes: it was another critic that spoke of earlier ones
 ENOUGH = 16  # below that, the critic is taken at its word
 BY_CHANCE = 4.0  # n r^2 of unrelated pairs is seldom more
 
@@ -56,7 +56,7 @@ class Scaled(NamedTuple):
 
 
 def _scaled(x: Array) -> Scaled:
-    """Numbers of 1 at most, since squares of large ones overflow; zeros stay zeros."""
+    """Scaled to at most 1 in size, since squares of large numbers overflow; zeros stay zeros."""
     unit = jnp.max(jnp.abs(x))
     unit = jnp.where(unit > 0, unit, 1.0)
     return Scaled(x / unit, unit)
@@ -78,7 +78,7 @@ def begin() -> Belief:
 
 
 def compared(belief: Belief, value: Array, slot: Array, episodes: Episodes) -> Belief:
-    """With the episodes that began and ended in this iteration; `value` and `slot` [T, N] are those of its steps."""
+    """The belief with the episodes that began and ended in this iteration; `value` and `slot` [T, N]: of its steps."""
     before = jnp.concatenate([jnp.full_like(slot[:1], -1), slot[:-1]])
     n_slots = episodes.ret.shape[0]
     first = jnp.zeros(n_slots).at[jnp.where(slot != before, slot, n_slots)].set(value, mode="drop")  # f32[n + N]

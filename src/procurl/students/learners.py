@@ -95,7 +95,7 @@ class DoubtedPPO:
     def play(
         self, student: DoubtedStudent, env: Env, envs: Envs, tasks: Task, key: Array
     ) -> tuple[DoubtedStudent, Envs, Rollout, Episodes]:
-        """What its critic said of tasks meets what comes of them, before an update makes it say something else."""
+        """What its critic said of tasks is compared with what comes of them, before an update changes what it says."""
         _, envs, played, episodes = self.inner.play(student.student, env, envs, tasks, key)
         compared = belief.compared(student.belief, played.value, played.slot, episodes)
         return student._replace(belief=compared), envs, played, episodes

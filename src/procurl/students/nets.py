@@ -1,8 +1,7 @@
 """The student's network: layers shared by policy and value, then layers of their own, then linear heads.
 
 Parameters are a plain dictionary of arrays, so that a seed axis, a checkpoint or a gradient needs nothing
-special. Every product is a full float32 one unless it is told otherwise: on a GPU the default (TF32) changes what is
-learnt.
+special. Every product is in full float32 unless told otherwise: on a GPU the default (TF32) changes what is learnt.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The student learns: Proximal Policy Optimisation, update for update what Stable-Baselines3 does.
 
 Several epochs of shuffled minibatches over one rollout, with the clipped objective, advantages normalised
-per minibatch, global gradient clipping and Adam (eps 1e-5). The tests hold it against Stable-Baselines3.
+per minibatch, global gradient clipping and Adam (eps 1e-5). The tests compare it with Stable-Baselines3.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def as_batch(params: Params, rollout: Rollout) -> Batch:
 
 
 def gradient_step(student: Student, batch: Batch, config: PPO) -> tuple[Student, Losses]:
-    """One Adam step on one minibatch; none where nothing in it is to be learnt from."""
+    """One Adam step on one minibatch; none if nothing in it is to be learnt from."""
     gradient, losses = jax.grad(loss, has_aux=True)(student.params, batch, config)
     gradient = adam.clip_to_norm(gradient, config.max_grad_norm)
     after = Student(*adam.step(student.params, gradient, student.optimiser, config.lr))

@@ -31,7 +31,7 @@ SCALE = ("unknown", "unit", "offset")  # of a model: learnt where the space name
 
 
 class ReturnModel(NamedTuple):
-    """What a fit has found, as a tree of arrays: `value` works with NumPy's and inside compiled functions."""
+    """What a fit has found, as a tree of arrays: `value` works with NumPy's arrays and inside compiled functions."""
 
     layers: Layers
     centre: Any  # f32[d]  of the contexts
@@ -40,16 +40,16 @@ class ReturnModel(NamedTuple):
     unit: Any  # f32[]  scales the returns, which count from `offset`
     offset: Any
     known: Any  # f32[]  1 once there has been a fit, 0 before
-    indices: Any = None  # f32[labels]  where contexts are labels, which are no quantities: each has an input of its own
+    indices: Any = None  # f32[labels]  where contexts are labels, not quantities: each label has an input of its own
 
     def inputs(self, context: Any) -> Any:
-        """Of the network, for contexts f32[n, d]."""
+        """The network's inputs for contexts f32[n, d]."""
         if self.indices is not None:
             return (abs(context - self.indices) < 0.5).astype(np.float32)
         return (context - self.centre) * self.factor
 
     def value(self, tasks: Task) -> Any:
-        """f32[n]: a teacher may take it for the student's critic."""
+        """f32[n]: a teacher may use it as the student's critic."""
         x = self.inputs(tasks.context)
         for layer in self.layers[:-1]:
             x = x @ layer["w"] + layer["b"]
@@ -83,7 +83,7 @@ def widths(space: TaskSpace, hidden: tuple[int, ...] = HIDDEN) -> tuple[int, ...
 class ReturnRegressor:
     """V(context): predicted return; before the first fit the smallest return everywhere, so that no task stands out.
 
-    A fit starts from new weights, splits the episodes since the last fit 80 to 20, minimises the squared error by Adam
+    A fit starts from new weights, splits the episodes since the last fit 80:20, minimises the squared error by Adam
     and keeps the weights of the epoch that was best on the held-out fifth.
 
     Args:
@@ -229,7 +229,7 @@ def fit(layers: Layers, data: Any, held: Any, lr: float, epochs: int, batch_size
     """The weights after the epoch with the smallest error on `held`.
 
     `data` and `held` are (x f32[n, d], y f32[n], weight f32[n]), the n of `data` a multiple of `batch_size`. A weight
-    is 1, or 0 for what only fills up the end.
+    is 1, or 0 for padding at the end.
     """
     n_batches = (jnp.sum(data[2], dtype=jnp.int32) + batch_size - 1) // batch_size
 
@@ -241,7 +241,7 @@ def fit(layers: Layers, data: Any, held: Any, lr: float, epochs: int, batch_size
         layers, state = trained
         batch = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, i * batch_size, batch_size), data)
         stepped = adam.step(layers, jax.grad(error)(layers, batch), state, lr)
-        # No batch is empty here. The choice keeps XLA from rounding otherwise than when all batches were gone through.
+        # No batch is empty here. The choice makes XLA round as it did when the loop went through all batches.
         empty = jnp.sum(batch[2]) == 0
         return jax.tree.map(lambda old, new: jnp.where(empty, old, new), trained, stepped)
 

@@ -24,7 +24,7 @@ class Replay(NamedTuple):
 
 
 class Experience(NamedTuple):
-    """T steps of N environments as an off-policy student sees them, with what the record of an iteration asks for."""
+    """T steps of N environments as an off-policy student sees them, with what the record of an iteration needs."""
 
     steps: Transitions  # [T, N, ...]
     value: Any  # f32[T, N]  of the step's task
@@ -77,12 +77,12 @@ def as_rows(steps: Transitions) -> Array:
 
 
 def trimmed(buffer: Replay) -> Any:
-    """On the host: without the rows that nobody has filled yet."""
+    """On the host: without the rows that have not been filled yet."""
     return buffer._replace(rows=buffer.rows[:, : _filled(buffer.added, buffer.rows.shape[1])])
 
 
 def trimmed_shape(buffer: Replay, added: Any) -> Any:
-    """The shapes and types of a trimmed buffer, from those of a whole one and the transitions that were added."""
+    """The shapes and types of a trimmed buffer, from those of a whole one and the number of transitions added."""
     s, capacity, width = buffer.rows.shape
     rows: Any = jax.ShapeDtypeStruct((s, _filled(added, capacity), width), buffer.rows.dtype)
     return buffer._replace(rows=rows)

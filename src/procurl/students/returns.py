@@ -19,8 +19,8 @@ from procurl.students.regressor import BATCH, EPOCHS, LR, ReturnModel
 from procurl.types import Episodes, TaskSpace
 
 ENOUGH = 5  # episodes for a fit
-# Episodes kept for the next fit, at most: as many as a million steps bring if an episode lasts 61. Where more come, the
-# latest are kept, which are of the student as it is by now.
+# Episodes kept for the next fit, at most: as many as a million steps bring if an episode lasts 61. If there are more,
+# the latest are kept, which show the student as it is by now.
 MOST = 16_384
 
 
@@ -30,13 +30,13 @@ class Returns(NamedTuple):
     model: ReturnModel  # the teacher's critic
     context: Array  # f32[C, d]  in a ring
     ret: Array  # f32[C]
-    recorded: Array  # i32[]  since the last fit, with those that have made room: the next goes to row recorded % C
+    recorded: Array  # i32[]  since the last fit, including those overwritten: the next goes to row recorded % C
 
 
 def begin(key: Array, space: TaskSpace, config: SAC) -> Returns:
     """Nothing is known yet: the smallest return everywhere.
 
-    Contexts and returns are fitted as they are, like the paper's, or in units of the box and of the returns seen where
+    Contexts and returns are fitted as they are, as in the paper, or in units of the box and of the returns seen where
     the space names no range of values.
     """
     layers = nets.init_layers(key, regressor.widths(space))
@@ -59,7 +59,7 @@ def scored(episodes: Episodes, returns: Returns) -> Episodes:
 
 
 def record(returns: Returns, episodes: Episodes, learns_range: bool = False) -> Returns:
-    """With the episodes that ended in this iteration; the oldest make room."""
+    """The returns with the episodes that ended in this iteration; the oldest make room."""
     capacity = returns.ret.shape[0]
     nth = jnp.cumsum(episodes.finished) - 1  # of those that ended
     n = jnp.sum(episodes.finished, dtype=jnp.int32)

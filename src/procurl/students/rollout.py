@@ -98,7 +98,7 @@ def advance(
 ) -> tuple[Envs, Steps, Episodes]:
     """T steps in every environment. `act`: (observations f32[N, o], noise of one step) -> actions.
 
-    `noise` has T rows, one for each step. The episodes' advantages are NaN: those are for the student to say.
+    `noise` has T rows, one for each step. The episodes' advantages are NaN: they are left to the student.
     """
     n_steps, n_envs = horizon(envs, proposals)
     tasks = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), envs.task, proposals)

@@ -2,7 +2,7 @@
 
 Two critics Q(s, a) with slow copies as targets, and a policy that is a normal squashed by tanh, so that actions lie in
 [-1, 1]; `in_bounds` scales them to an environment's. Everything here is a pure function of explicit state; transitions
-come from `replay.py`. The tests hold it against Stable-Baselines3.
+come from `replay.py`. The tests compare it with Stable-Baselines3.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ def update(student: Student, batch: Transitions, key: Array, config: SAC) -> tup
         target   <- (1 - tau) target + tau critic
 
     a~ and a' come from the policy before its step, and alpha is the one before its step throughout: that is why the
-    coefficient may wait until log pi(a~|s) is at hand, where Stable-Baselines3 moves it first. The noise is a function
-    of the key and of the number of updates so far: one key serves them all.
+    coefficient can be updated last, when log pi(a~|s) is at hand, while Stable-Baselines3 does so first. The noise is a
+    function of the key and of the number of updates so far: one key serves them all.
     """
     precision = PRECISION[config.precision] if jax.default_backend() == "gpu" else nets.FULL  # CPUs have no other
     policy = partial(_policy, precision=precision)

@@ -25,8 +25,8 @@ def make_teacher(
 
     `redraw_every=N`, for strategies over a pool, draws a new pool every N environment steps; `on_pool=True`, for
     strategies that invent contexts, plays the pool's nearest task instead. "auto" chooses the strategy: see `auto`.
-    Teachers of installed packages are known as well (`procurl list`), and their packages are imported here; they have
-    no hyper-parameters of a setting.
+    Teachers from installed packages are known as well (`procurl list`), and their packages are imported here; settings
+    hold no hyper-parameters for them.
     """
     if not isinstance(space, TaskSpace):
         raise ConfigError(f"space = {space!r}: expected a task space, of procurl.make(NAME) or procurl.task_space(...)")
@@ -49,10 +49,10 @@ def make_teacher(
 
 
 def auto(space: TaskSpace) -> str:
-    """The strategy for a space of which nothing else is known.
+    """The strategy for a space about which nothing else is known.
 
-    Where points between two tasks are tasks, procurl-path. Tasks that are mere labels: procurl-target, if it is known
-    how similar they are, else procurl-unif.
+    procurl-path where the points between two tasks are tasks, too. For tasks that are mere labels, procurl-target if
+    it is known how similar they are, else procurl-unif.
     """
     if not space.labels:
         return "procurl-path"

@@ -1,7 +1,7 @@
 """ADR, automatic domain randomization (OpenAI et al. 2019): a box that grows where the student does well at its sides.
 
 It begins as a small box around a start context. Half of the tasks lie on one of its sides; a side moves outwards when
-the student does well on it, and inwards when it does badly. Nothing in it knows of a target distribution.
+the student does well on it, and inwards when it does badly. It knows nothing of a target distribution.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from procurl.types import Critic, Episodes, Task, TaskSpace, random_seeds
 
 
 class ADRState(NamedTuple):
-    """All of the lower sides first, then of the upper ones."""
+    """In each array, first the lower sides, then the upper ones."""
 
     side: Array  # f32[2, d]  as shares of the space's box
     total: Array  # f32[2, d]  of the returns on a side since it was last judged
@@ -34,13 +34,13 @@ class ADRState(NamedTuple):
 @pytree
 @dataclass(frozen=True, eq=False)
 class ADR:
-    """Contexts uniformly from a box, of which half have one component on one of its sides.
+    """Contexts drawn uniformly from a box; half of them have one component on one of its sides.
 
         mean performance on a side >= t_high: it moves by `step` outwards
         mean performance on a side <= t_low:  it moves by `step` inwards, not closer than one step to the start
 
-    A side is judged once `buffer` episodes ended on it, and then begins to count anew. Performance is the return as a
-    share of its range.
+    A side is judged once `buffer` episodes have ended on it, and then starts counting again. Performance is the return
+    as a share of its range.
     """
 
     invents: ClassVar[bool] = True  # contexts that are not in the pool: see `base.OnPool`
@@ -112,15 +112,15 @@ class ADR:
         side = jnp.stack([jnp.clip(moved[0], 0.0, first[0]), jnp.clip(moved[1], first[1], 1.0)])
         is_lost = jnp.any(episodes.finished & ~jnp.all(jnp.isfinite(episodes.task.context), axis=1))
         return ADRState(
-            jnp.where(is_lost, jnp.nan, side),  # a place that is no number stops the seed
+            jnp.where(is_lost, jnp.nan, side),  # a context that is not finite stops the seed
             jnp.where(is_due, 0.0, total),
             jnp.where(is_due, 0, n),
         )
 
     def _on_side(self, side: Array, context: Array) -> Array:
-        """Which contexts, f32[m, d], lie on which sides up to half a step, or beyond, bool[2, d, m].
+        """Which contexts, f32[m, d], lie within half a step of which sides, or beyond them, bool[2, d, m].
 
-        Episodes do not say what they were meant for. Where contexts are moved to a discrete set, so is the side.
+        Episodes do not say which side they were meant for. Where contexts move to a discrete set, so do the sides.
         """
         share = in_box(self.space, context)
         if self.space.snap is None:

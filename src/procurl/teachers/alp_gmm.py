@@ -2,7 +2,7 @@
 
 An episode's absolute learning progress (ALP) is how far its return lies from that of the nearest earlier context. From
 time to time, a mixture of Gaussians is fitted to pairs of context and ALP (`mixture.py`); the next contexts come from
-its Gaussians, each chosen by its mean ALP. All of it is in shares: contexts of the box, ALP of the range of returns.
+its Gaussians, each chosen by its mean ALP. Both are taken as shares: contexts of the box, ALP of the range of returns.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ALPGMM:
         alp_i = |R_i - R_j|,    j the nearest earlier context (of several, the latest)
         P(Gaussian g) proportional to its mean ALP;    c ~ N(mu_g, Sigma_g), moved into the space
 
-    The number of Gaussians is that with the smallest Akaike information criterion (AIC).
+    The number of Gaussians is the one with the smallest Akaike information criterion (AIC).
     """
 
     invents: ClassVar[bool] = True  # contexts that are not in the pool: see `base.OnPool`
@@ -81,7 +81,7 @@ class ALPGMM:
         k_random, k_anywhere, k_gaussian, k_normal, k_seed = jax.random.split(key, 5)
         d, mixture = self.space.dim, state.mixture
         anywhere = jax.random.uniform(k_anywhere, (n, d))
-        g = draw(k_gaussian, jnp.cumsum(state.chance), n)  # -1, and so NaN: what was fitted is no mixture
+        g = draw(k_gaussian, jnp.cumsum(state.chance), n)  # -1, and so NaN, where the fit gave no valid mixture
         normal = jax.random.normal(k_normal, (n, d))
         there = mixture.mean[g, :d] + jnp.einsum("nij,nj->ni", mixture.factor[g, :d, :d], normal, precision=EXACT)
         there = jnp.where(g[:, None] < 0, jnp.nan, there)
@@ -107,7 +107,7 @@ class ALPGMM:
         return ALPGMMState(history, chance + 0 * jnp.sum(mixture.weight), mixture)  # NaN stays NaN
 
     def _remembered(self, history: History, episodes: Episodes) -> History:
-        """With the episodes that ended in this iteration, in their order, each compared with all before it."""
+        """The history with the episodes that ended in this iteration, in order, each compared with all before it."""
         size = min(BLOCK, self.fit_every)
         order = jnp.argsort(~episodes.finished)  # those that ended come first, and keep their order
         order = jnp.pad(order, (0, -len(order) % size))

@@ -2,8 +2,8 @@
 
 A strategy that overrides nothing is IID. ProCuRL and SPDL change the weights in `observe`; strategies with
 a state of their own (PLR, CURROT, GRADIENT) implement the three methods of `procurl.types.Teacher` directly.
-`Redrawn` gives a strategy over the pool a new one from time to time; `OnPool` holds a strategy that invents contexts to
-the tasks of the pool.
+`Redrawn` gives a strategy over the pool a new pool from time to time; `OnPool` confines a strategy that invents
+contexts to the tasks of the pool.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PoolTeacher:
 
 
 class RedrawnState(NamedTuple):
-    inner: Any  # the strategy's own
+    inner: Any  # the strategy's own state
     context: Array  # f32[n, d]  of the pool
     steps: Array  # i32  environment steps since it was drawn
     is_first: Array  # bool  it is still the space's own pool
@@ -61,8 +61,8 @@ class RedrawnState(NamedTuple):
 class Redrawn:
     """A strategy over a pool that is drawn anew, uniformly from the box, every so many environment steps.
 
-    The strategy then begins again with the new pool, and watches at once: for ProCuRL, whose weights are a function of
-    the values alone, nothing is lost.
+    The strategy then starts again with the new pool, and observes at once: for ProCuRL, whose weights are a function
+    of the values alone, nothing is lost.
     """
 
     teacher: Any
@@ -106,8 +106,9 @@ class Redrawn:
 class OnPool:
     """A strategy that invents contexts, held to a fixed list of tasks: the pool's nearest one is played instead.
 
-    Distances are in shares of the box; of several that are equally near (layouts of one family), any. Every proposal is
-    compared with the whole pool: for lists of levels, not for pools of a hundred thousand.
+    Distances are in shares of the box; of several tasks that are equally near (layouts of one family), any may be
+    played. Every proposal is compared with the whole pool: meant for lists of levels, not for pools of a hundred
+    thousand.
     """
 
     teacher: Any
@@ -140,7 +141,7 @@ class OnPool:
 
 
 def says(teacher: Any, what: str) -> bool:
-    """Whether a strategy, or the one inside of it, says that it `plays` or `withholds`: see SFL and Robust PLR."""
+    """Whether a strategy, or the one inside it, declares that it `plays` or `withholds`: see SFL and Robust PLR."""
     return getattr(teacher, what, False) or (hasattr(teacher, "teacher") and says(teacher.teacher, what))
 
 
@@ -159,17 +160,17 @@ def level(space: TaskSpace, given: float | None, share: float) -> Any:
 
 
 def wrapped(teacher: Any, redraw_every: int | None = None, on_pool: bool = False) -> Any:
-    """The strategy itself, or with a new pool every so many steps, or held to its pool."""
+    """The strategy as it is, or given a new pool every so many steps, or confined to its pool."""
     if redraw_every is not None:
         return Redrawn(teacher, redraw_every)
     return OnPool(teacher) if on_pool else teacher
 
 
 def once_if(due: Array, update: Callable[..., State], state: State, *given: Any) -> State:
-    """`update(state, *given)` if it is due. Unlike `lax.cond`, nothing is computed under `vmap` where it is due for no
-    seed.
+    """`update(state, *given)` if it is due. Unlike with `lax.cond`, nothing is computed under `vmap` where it is due
+    for no seed.
 
-    Pass as `given` what the update uses beside the state: XLA moves what depends on nothing in the loop out of the
+    Pass as `given` what the update uses besides the state: XLA moves whatever depends on nothing in the loop out of the
     loop, and then it is always computed.
     """
 
@@ -184,7 +185,7 @@ LARGE = 2**16  # rows; with more, float32 can hardly tell one cumulative probabi
 
 
 def cumulative(log_weights: Array) -> Array:
-    """Cumulative probabilities for `draw`, f32[n]; of a large pool f32[blocks, size], each block's by itself."""
+    """Cumulative probabilities for `draw`, f32[n]; for a large pool f32[blocks, size], each block on its own."""
     probabilities = jax.nn.softmax(log_weights)
     n = probabilities.shape[0]
     if n <= LARGE:
@@ -200,7 +201,7 @@ def draw(key: Array, cdf: Array, n: int) -> Array:
     Scaling by the last entry, and not by 1, keeps float32's rounding of the sum from ever choosing a row
     past the end; rows of probability 0 add nothing to the cdf and are never chosen.
 
-    If the weights are no distribution (NaN, a negative probability, all of them 0), all rows are -1:
+    If the weights are not a distribution (NaN, a negative probability, all of them 0), all rows are -1:
     `TaskSpace.from_pool` turns these into NaN contexts, which stop the seed. The check is here because all teachers
     with weights draw here.
     """
@@ -213,7 +214,7 @@ def draw(key: Array, cdf: Array, n: int) -> Array:
 
 
 def _draw_from_blocks(key: Array, cdf: Array, n: int) -> Array:
-    """First a block, then a row of it by bisection: both sums are short, and so are exact enough."""
+    """First a block, then a row of it by bisection: both sums are short, and so exact enough."""
     k_block, k_row = jax.random.split(key)
     size = cdf.shape[1]
     block = draw(k_block, jnp.cumsum(cdf[:, -1]), n)

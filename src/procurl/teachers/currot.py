@@ -97,7 +97,7 @@ class CURROT:
         value = self._estimate(pairs, watched.particles)
         threshold_reached = state.threshold_reached | (jnp.mean(value) >= self._delta)
 
-        # Drawn out here, as XLA would draw a sample again for every distance that is measured to it.
+        # Drawn out here: inside `moved`, XLA would draw a sample anew for every distance that is measured to it.
         found = search_samples(
             k_search, watched.success, watched.delta_reached, self._delta, self.epsilon, watched.r_min, self._box
         )
@@ -125,7 +125,7 @@ class CURROT:
         return state._replace(waiting=waiting, success=success, fail=fail, delta_reached=reached, r_min=r_min)
 
     def _targets(self, key: Array) -> Array:
-        """As many as there are particles, f32[n, d]."""
+        """As many targets as there are particles, f32[n, d]."""
         return self.space.scaled(self.space.sample_target(key, self.n_particles).context)
 
     def _estimate(self, pairs: list[Pairs], context: Array) -> Array:
@@ -148,9 +148,9 @@ class CURROT:
         return 0.3 * self._radius
 
     def _repair(self, pairs: list[Pairs], particles: Array, valid: Array, found: Array) -> tuple[Array, Array]:
-        """Particles where the student fails go to places near its successes: f32[n, d] and bool[n], valid now.
+        """Particles where the student fails move to places near its successes: f32[n, d] and bool[n], valid now.
 
-        Only to places that are good enough, if there are enough of those.
+        They move only to places that are good enough, if there are enough of those.
         """
 
         def repaired(state: tuple[Array, Array], found: Array) -> tuple[Array, Array]:
@@ -169,7 +169,7 @@ class CURROT:
     ) -> Array:
         """Each particle takes the place nearest to its aim that is good enough, or else the best place around.
 
-        The straight step is the nearest of all places in the trust region (clipping to the box changes nothing about
+        The straight step is the nearest of all places in the trust region (clipping to the box does not change
         that), so only particles whose straight step is not good enough have to look around.
         """
         straight, around = candidates(ball, particles, aim, valid, self._radius)
@@ -198,8 +198,8 @@ def in_ball(key: Array, n: int, d: int) -> Array:
 def candidates(ball: Array, particles: Array, aim: Array, valid: Array, radius: Array) -> tuple[Array, Array]:
     """The straight step, f32[p, d], and places around: staying, the straight step, n random ones, f32[p, n + 2, d].
 
-    The random ones fill a ball of radius min(radius, way to go), the same for all particles (`ball`, f32[n, d]); a
-    valid particle folds the half that looks away from its aim over to the other side.
+    The random ones fill a ball of radius min(radius, distance to go), the same for all particles (`ball`, f32[n, d]);
+    for a valid particle, the half facing away from its aim is folded over to the other side.
     """
     way = aim - particles
     length = jnp.linalg.norm(way, axis=1, keepdims=True)  # f32[p, 1]

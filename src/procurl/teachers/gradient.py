@@ -38,15 +38,15 @@ class GRADIENT:
 
     A stage ends when the mean return of an iteration's finished episodes reaches the threshold, or when its
     steps are used up; the last stage never ends. The original evaluates the student on the stage's tasks to find
-    that mean, at a cost in environment steps; here the training episodes serve, as they are just such tasks. Only
-    those count that were drawn from the stage itself: after a switch, episodes of the old stage still run, and
-    their returns would end the new one before anybody has tried it.
+    that mean, at a cost in environment steps; here the training episodes serve, as they play just such tasks.
+    Only those drawn from the stage itself count: after a switch, episodes of the old stage are still running, and
+    their returns would end the new stage before it has been tried at all.
 
     The assignment is made once, for all stages: along a geodesic it stays optimal.
     """
 
     invents: ClassVar[bool] = True  # contexts that are not in the pool: see `base.OnPool`
-    may_be_uniform: ClassVar[bool] = True  # its first stage is, and ends by itself
+    may_be_uniform: ClassVar[bool] = True  # its first stage is uniform, and ends by itself
     space: TaskSpace
     n_stages: int = param(
         10,
@@ -97,7 +97,7 @@ class GRADIENT:
         return (1.0 - alpha) * state.source + alpha * state.target
 
     # Every stage has its own block of seeds, so that an episode's task says which stage drew it. (Whether it
-    # `started` in this iteration says it only nearly: long episodes span many iterations.)
+    # `started` in this iteration is only a rough guide: long episodes span many iterations.)
 
     def _seeds(self, state: GradientState, key: Array, n: int) -> Array:
         return state.stage * self._block + random_seeds(key, (n,)) % self._block

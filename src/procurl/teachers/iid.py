@@ -27,7 +27,7 @@ class Target(PoolTeacher):
     """A fresh draw from the target distribution for every episode."""
 
     invents: ClassVar[bool] = True  # contexts that are not in the pool: see `base.OnPool`
-    may_be_uniform: ClassVar[bool] = True  # where the target distribution is
+    may_be_uniform: ClassVar[bool] = True  # where the target distribution is uniform
 
     def init(self, key: Array) -> tuple[()]:
         return ()

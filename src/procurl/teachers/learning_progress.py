@@ -21,7 +21,7 @@ from procurl.teachers.base import PoolTeacher, in_box
 from procurl.teachers.quantities import require_quantities
 from procurl.types import Critic, Episodes, TaskSpace
 
-CELLS = 256  # that a grid has at most, as long as every dimension is cut at least once
+CELLS = 256  # in a grid, at most; except that every dimension is cut at least once
 PER_DIMENSION = 16  # cells, at most
 MOST_DIMENSIONS = 16
 
@@ -39,13 +39,13 @@ class ProgressState(NamedTuple):
 @pytree
 @dataclass(frozen=True, eq=False)
 class LearningProgress(PoolTeacher):
-    """Cells by the change of their success rates, and all tasks of a cell alike.
+    """Cells are drawn by the change of their success rates, and all tasks of a cell are equally likely.
 
         fast <- a m + (1 - a) fast,   slow <- a fast + (1 - a) slow       m: an iteration's mean outcome in a cell
         f(p) = (1 - theta) p / (p + theta (1 - 2 p)),   LP = |f(fast) - f(slow)|
         P(cell) proportional to sigmoid((LP - mean) / std), over the cells with some progress or success
 
-    Outcomes are successes; where none was ever seen, returns as shares of their range.
+    Outcomes are successes or, as long as none has ever been seen, returns as shares of their range.
     """
 
     may_be_uniform: ClassVar[bool] = True  # while nothing changes
@@ -93,7 +93,7 @@ class LearningProgress(PoolTeacher):
     def observe(self, state: ProgressState, key: Array, episodes: Episodes, critic: Critic) -> ProgressState:
         state = self._averaged(state, episodes)
         is_lost = jnp.any(episodes.finished & ~jnp.all(jnp.isfinite(episodes.task.context), axis=1))
-        weights = jnp.where(is_lost, jnp.nan, self._probabilities(state))  # a place that is no number stops the seed
+        weights = jnp.where(is_lost, jnp.nan, self._probabilities(state))  # a context that is not finite stops the seed
         return state._replace(log_weights=jnp.log(weights))
 
     def cell(self, context: Array) -> Array:
@@ -120,7 +120,7 @@ class LearningProgress(PoolTeacher):
         )
 
     def _probabilities(self, state: ProgressState) -> Array:
-        """Of the pool's tasks, f32[n]."""
+        """The probability of each task in the pool, f32[n]."""
         n_pool, own = self.space.n_pool, self.cell(self.space.pool.context)
         n_tasks = jnp.zeros(self.n_cells).at[own].add(1.0)
         rate = self._rate(state, state.fast)

@@ -1,15 +1,15 @@
 """Optimal assignments without leaving the device: shortest augmenting paths for all free rows at once.
 
-The Hungarian method adds one row after the other, which suits a processor. Here every phase finds shortest paths from
-all rows without a column to all columns (Bellman and Ford: a round is one pass over the costs), turns the distances
-into better prices, and extends the assignment along one path per row, as many as do not cross. With prices that are
-nearly right to begin with (`transport.prices`) a few phases of some dozen rounds are enough.
+The Hungarian method adds one row after another, which suits a CPU. Here every phase finds shortest paths from all rows
+without a column to all columns (Bellman-Ford: a round is one pass over the costs), turns the distances into better
+prices, and extends the assignment along as many paths as do not cross, at most one per row. If the prices are nearly
+right to begin with (`transport.prices`), a few phases of some dozen rounds are enough.
 
-Rows that find all columns alike, and the columns that stay free, are one more party: the crowd. It always holds as many
-columns as are left over in the end, and gives one up for another that is worth as much.
+Rows to which all columns are alike, together with the columns that stay free, act as one more party: the crowd. It
+always holds as many columns as are left over in the end, and may give one up for another that is worth as much.
 
-Invariant: no reduced cost (cost_ij - u_i - v_j, and for the crowd level - v_j) is negative, and those of the pairs that
-are together are 0. So the plan is optimal, up to rounding, as soon as every row has a column.
+Invariant: no reduced cost (cost_ij - u_i - v_j, and for the crowd level - v_j) is negative, and those of matched pairs
+are 0. So the plan is optimal, up to rounding, as soon as every row has a column.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FAR = jnp.inf
 
 
 class Plan(NamedTuple):
-    column: Array  # i32[n]  of each row; m: none
+    column: Array  # i32[n]  the one each row has; m: none
     crowd: Array  # bool[m]  columns that the crowd holds
     u: Array  # f32[n]  price of each row
     v: Array  # f32[m]  price of each column
@@ -32,17 +32,17 @@ class Plan(NamedTuple):
 
 
 class Paths(NamedTuple):
-    """Shortest ways from the rows without a column to all columns."""
+    """Shortest paths from the rows without a column to all columns."""
 
     length: Array  # f32[m]
-    row: Array  # i32[m]  the last row on the way, n: the crowd
-    entry: Array  # i32  the column by which the crowd is reached
+    row: Array  # i32[m]  the last row on the path; n: the crowd
+    entry: Array  # i32  the column through which the crowd is reached
 
 
 def match(cost: Array, prices: Array) -> Array:
     """The column of each row at minimum total cost, f32[n, m], f32[m] -> i32[n], n <= m, no column twice.
 
-    NaN and infinity mark pairs to be avoided. `prices`: see `transport.prices`; any will do, good ones are faster.
+    NaN and infinity mark pairs to be avoided. `prices`: see `transport.prices`; any will do, but good ones are faster.
     """
     n, m = cost.shape
     finite = jnp.isfinite(cost)
@@ -52,7 +52,7 @@ def match(cost: Array, prices: Array) -> Array:
 
     def unfinished(carry: tuple[Plan, Array]) -> Array:
         plan, phase = carry
-        return jnp.any(choosy & (plan.column == m)) & (phase < n)  # every phase gives a column to one row at least
+        return jnp.any(choosy & (plan.column == m)) & (phase < n)  # every phase gives a column to at least one row
 
     def phase(carry: tuple[Plan, Array]) -> tuple[Plan, Array]:
         return _extended(carry[0], cost, choosy), carry[1] + 1
@@ -64,11 +64,11 @@ def match(cost: Array, prices: Array) -> Array:
 
 
 def _begun(cost: Array, prices: Array, choosy: Array, finite: Array) -> Plan:
-    """Each choosy row with the column that it likes best at these prices, if no other row and not the crowd has it."""
+    """Each choosy row gets the column it likes best at these prices, unless another row or the crowd has it."""
     n, m = cost.shape
     wish = jnp.argmin(cost - prices, axis=1)
     wanted = jnp.zeros(m, bool).at[jnp.where(choosy, wish, m)].set(True, mode="drop")
-    worth = jnp.where(jnp.any(finite, axis=0), prices, FAR)  # what nobody can have is the crowd's
+    worth = jnp.where(jnp.any(finite, axis=0), prices, FAR)  # columns that no row can use go to the crowd
     rank = jnp.argsort(jnp.lexsort((wanted, -worth)))
     crowd = rank < m - jnp.sum(choosy)
     level = jnp.max(jnp.where(crowd, -FAR, prices))
@@ -89,7 +89,7 @@ def _extended(plan: Plan, cost: Array, choosy: Array) -> Plan:
     paths = _paths(plan, cost, choosy, free, open_)
     root = _roots(plan, paths, n)
 
-    # Ways of different rows do not cross: every party is reached in one way only. So each row may go to one column.
+    # Paths of different rows do not cross, as every party is reached by one path only: each row may go to one column.
     length = jnp.where(open_, paths.length, FAR)
     shortest = jnp.full(n, FAR).at[root].min(length, mode="drop")
     is_end = open_ & (root < n) & (length <= shortest[jnp.minimum(root, n - 1)]) & jnp.isfinite(length)
@@ -108,7 +108,7 @@ def _extended(plan: Plan, cost: Array, choosy: Array) -> Plan:
 
 
 def _reached(plan: Plan, length: Array, choosy: Array, free: Array) -> tuple[Array, Array]:
-    """How far rows, f32[n], and the crowd are: as far as the columns that they have, which they would give up."""
+    """How far away rows, f32[n], and the crowd are: as far as the columns that they have and would give up."""
     own = jnp.append(length, 0.0)[plan.column]
     rows = jnp.where(choosy, jnp.where(free, 0.0, own), FAR)
     return rows, jnp.min(jnp.where(plan.crowd, length, FAR))
@@ -116,7 +116,7 @@ def _reached(plan: Plan, length: Array, choosy: Array, free: Array) -> tuple[Arr
 
 def _paths(plan: Plan, cost: Array, choosy: Array, free: Array, open_: Array) -> Paths:
     n, m = cost.shape
-    # Rounding may leave a reduced cost a little below 0, and then ways would run in circles.
+    # Rounding may leave a reduced cost a little below 0, and paths would then run in circles.
     reduced = jnp.maximum(cost - plan.u[:, None] - plan.v, 0.0)
     reduced_crowd = jnp.maximum(plan.level - plan.v, 0.0)
 
@@ -128,7 +128,7 @@ def _paths(plan: Plan, cost: Array, choosy: Array, free: Array, open_: Array) ->
         row = _shared_out(through == best, free, open_) if first else jnp.argmin(through, axis=0).astype(jnp.int32)
         row = jnp.where(crowd + reduced_crowd < best, n, row)
         best = jnp.minimum(best, crowd + reduced_crowd)
-        # Only shorter ways count, so that there is no circle; and none that is longer than all ways to open columns.
+        # Only shorter paths count, so that there is no circle, and none that is longer than all paths to open columns.
         shorter = (best < length) & (best <= jnp.max(jnp.where(open_, length, -FAR)))
         return jnp.where(shorter, best, length), jnp.where(shorter, row, last), jnp.any(shorter)
 
@@ -139,8 +139,8 @@ def _paths(plan: Plan, cost: Array, choosy: Array, free: Array, open_: Array) ->
 
 
 def _shared_out(chosen: Array, free: Array, open_: Array) -> Array:
-    """A chosen row for each column, bool[n, m] -> i32[m]. Of several, the k-th open column looks first at the k-th free
-    row: rows that are alike would otherwise all wait for the first of them, and take a phase each.
+    """One of the chosen rows for each column, bool[n, m] -> i32[m]. Of several, the k-th open column prefers the k-th
+    free row: otherwise all columns would choose the first of rows that are alike, and each row would cost a phase.
     """
     n = chosen.shape[0]
     k_row, k_column = jnp.cumsum(free, dtype=jnp.int32), jnp.cumsum(open_, dtype=jnp.int32)
@@ -149,12 +149,12 @@ def _shared_out(chosen: Array, free: Array, open_: Array) -> Array:
 
 
 def _before(plan: Plan, paths: Paths, row: Array) -> Array:
-    """The column before a row (n: the crowd) on the way to it; m before a row without one, where the way begins."""
+    """The column before a row (n: the crowd) on the path to it; m for a row without a column, where the path begins."""
     return jnp.append(plan.column, paths.entry)[jnp.minimum(row, plan.column.shape[0])]
 
 
 def _roots(plan: Plan, paths: Paths, n: int) -> Array:
-    """The row at which the way to each column begins, i32[m]; beyond n where there is none."""
+    """The row at which the path to each column begins, i32[m]; beyond n where there is none."""
     m = paths.row.shape[0]
 
     def up(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -168,7 +168,7 @@ def _roots(plan: Plan, paths: Paths, n: int) -> Array:
 
 
 def _walked(plan: Plan, paths: Paths, end: Array) -> tuple[Array, Array]:
-    """Along every way, from its end, i32[n] (m: none), each party takes the column behind it and gives up its own."""
+    """Along every path, back from its end, i32[n] (m: none), each party takes the next column and gives up its own."""
     n, m = plan.column.shape[0], paths.row.shape[0]
 
     def step(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:

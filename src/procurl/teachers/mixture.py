@@ -1,7 +1,7 @@
-"""Mixtures of Gaussians, fitted by expectation and maximisation (EM) inside a compiled program: for ALP-GMM.
+"""Mixtures of Gaussians, fitted by expectation-maximisation (EM) inside a compiled program: for ALP-GMM.
 
-Shapes are fixed: a mixture of fewer Gaussians than there is room for has the others at weight 0, and those of all sizes
-are fitted side by side. EM runs for a fixed number of rounds, from where k-means ends.
+Shapes are fixed: in a mixture of fewer Gaussians than there is room for, the rest have weight 0, and mixtures of all
+sizes are fitted side by side. EM runs for a fixed number of rounds, starting where k-means ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Mixture(NamedTuple):
 
 
 def best_mixture(key: Array, x: Array, most: int, rounds: int) -> Mixture:
-    """Of the mixtures of 2 .. `most` Gaussians for points x, f32[n, D], that with the smallest AIC."""
+    """The mixture of 2 .. `most` Gaussians that has the smallest AIC for points x, f32[n, D]."""
     centre = x[spread_rows(key, x, most)]
     sizes = jnp.arange(FEWEST, most + 1)
     mixtures, aic = jax.vmap(lambda k: fitted_mixture(x, centre, jnp.arange(most) < k, rounds))(sizes)
@@ -38,7 +38,7 @@ def best_mixture(key: Array, x: Array, most: int, rounds: int) -> Mixture:
 
 
 def spread_rows(key: Array, x: Array, k: int) -> Array:
-    """k rows of x to begin with, each drawn by its squared distance from the ones before it (k-means++), i32[k]."""
+    """k rows of x to start from, each drawn by its squared distance from the ones before it (k-means++), i32[k]."""
     k_first, *keys = jax.random.split(key, k)
     rows = [jax.random.randint(k_first, (1,), 0, len(x))]
     apart = jnp.full(len(x), jnp.inf)
@@ -49,7 +49,7 @@ def spread_rows(key: Array, x: Array, k: int) -> Array:
 
 
 def fitted_mixture(x: Array, centre: Array, is_used: Array, rounds: int) -> tuple[Mixture, Array]:
-    """EM from k-means, for the Gaussians that are used, bool[k]; and the AIC."""
+    """EM starting from k-means, for the Gaussians that are used, bool[k]; and the AIC."""
 
     def nearest(centre: Array) -> Array:
         return jax.nn.one_hot(

@@ -2,8 +2,8 @@
 
     V(c) = sum_i w_i R_i / sum_i w_i,    w_i = exp(-|c - c_i|^2 / 2h^2) for |c - c_i| <= 3h
 
-With no pair in reach, V(c) is the plain mean of the ten nearest. Before the first return that is not 0, as it is on
-Point Mass until the first success, V is 0 everywhere, and nothing is computed.
+With no pair in reach, V(c) is the plain mean of the ten nearest. Until the first return that is not 0 (on Point Mass:
+until the first success), V is 0 everywhere, and nothing is computed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from procurl.teachers.transport import squared_distances
 
 NEAREST = 10  # pairs that count where none is in reach
 CONSULTED = 64  # pairs that a particle looks at, at most
-FINE, COARSE = 16, 10  # halvings of the interval in which the tenth nearest is sought: from nothing, from good bounds
-PIECE = 32  # of a row, in which chosen entries are counted
-# Particles at a time: what a hundred places around each need stays in a core's cache. A GPU would rather have them all.
+FINE, COARSE = 16, 10  # halvings of the interval in which the tenth nearest is sought: from scratch, from good bounds
+PIECE = 32  # entries of a row, among which the chosen ones are counted
+# Particles at a time: the data of a hundred places around each then stays in a core's cache. A GPU prefers more.
 BLOCK, BLOCK_OFF_CPU = 16, 128
 
 
@@ -50,12 +50,12 @@ def estimate_around(
 ) -> Array:
     """V at c places around each of the first `n_asked` centres, f32[n, d], f32[n, c, d] -> f32[n, c]; 0 for the rest.
 
-    The same as `estimate` at every place wherever at most `CONSULTED` pairs can matter to a centre's places; where more
-    can, a random choice of them is looked at (the authors, too, cap the number of pairs at random).
+    The same as `estimate` wherever at most `CONSULTED` pairs can matter to a centre's places; where more can, a random
+    choice of them is consulted (the authors, too, cap the number of pairs, by random choice).
     """
     n, c, d = places.shape
     known, ret, valid = _together(pairs)
-    order = jax.random.permutation(key, known.shape[0])  # the first that matter in this order: any that matter
+    order = jax.random.permutation(key, known.shape[0])  # the first that matter are then random ones
     known, ret, valid = jax.lax.optimization_barrier((known[order], ret[order], valid[order]))
     block = min(n, BLOCK if jax.default_backend() == "cpu" else BLOCK_OFF_CPU)
 
@@ -85,8 +85,8 @@ def consulted(
     """For each centre the pairs that can matter to its places, i32[n, k], and which of these entries count, bool[n, k].
     Also bounds, f32[n] each, on how far a place's own tenth nearest can be.
 
-    A place is at most `reach` from its centre. What is within 3h of it lies within reach + 3h of the centre; its ten
-    nearest lie within 2 reach + (the distance of the centre's own tenth). Of more than k, the first k are taken.
+    A place is at most `reach` from its centre. Pairs within 3h of it lie within reach + 3h of the centre; its ten
+    nearest lie within 2 reach + (the distance of the centre's own tenth). If there are more than k, the first k count.
     """
     m = known.shape[0]
     k = min(CONSULTED, m)
@@ -97,7 +97,7 @@ def consulted(
     radius = jnp.maximum(reach + 3 * h, 1.001 * (2 * reach + tenth))
     matters = jnp.isfinite(square) & (square <= radius[:, None] ** 2)
     so_far = _counted(matters)
-    # A loop, or XLA would do the search again for every number that depends on it.
+    # As a loop: otherwise XLA would repeat the search for every number that depends on it.
     nth = jax.vmap(partial(jnp.searchsorted, v=jnp.arange(1, k + 1), method="scan"))
     rows = jnp.minimum(nth(so_far), m - 1).astype(jnp.int32)
 
@@ -144,7 +144,7 @@ def _tenth_smallest(square: Array, within: Within, halvings: int) -> Array:
 
 
 def _counted(chosen: Array) -> Array:
-    """How many of each row are chosen so far, bool[n, m] -> i32[n, m]: `cumsum`, which XLA takes long over on a CPU.
+    """How many of each row are chosen so far, bool[n, m] -> i32[n, m]: a `cumsum`; XLA's own is slow on a CPU.
 
     Within pieces of a row by a product, and then piece by piece; counts are exact in float32.
     """

@@ -1,8 +1,8 @@
 """ProCuRL-Path: the way from what can be learnt now to the target, as far as the student can go.
 
-ProCuRL-Target waits until the student can nearly do a target: before, Z(t) is 0 for all of them, and the choice is
-uniform. This strategy guides from the first success on. How well a task can be done is judged by the episodes played
-near it, not by the critic, whose values are discounted and come late:
+ProCuRL-Target waits until the student can nearly do a target: until then, Z(t) is 0 for all targets, and the choice is
+uniform. This strategy gives guidance from the first success on. How well a task can be done is judged by the episodes
+played near it, not by the critic, whose values are discounted and come late:
 
     p(c) = sum_i w_i s_i / (sum_i w_i + doubt),    w_i = exp(-|c - c_i|^2 / 2 width^2)
 
@@ -12,11 +12,11 @@ was played, p is 0. At every update, for many pairs at once:
     1. a start, drawn with probability proportional to exp(b Z / max Z), Z = p (1 - p): tasks with learning potential,
        at a temperature relative to the best task of the moment, whatever the scale of p;
     2. a target, drawn from the target distribution;
-    3. the task played: the farthest point on the straight way from start to target with p >= delta; the start itself
+    3. the task played: the farthest point on the straight line from start to target with p >= delta; the start itself
        if there is none.
 
-Where the way ends at the target and the student does well there, part of the proposals stays at the start: a student
-that plays one task only forgets the others. There is no length scale in the context's own units, and no temperature to
+Where the way ends at the target and the student does well there, some of the proposals stay at the start: a student
+that plays only one task forgets the others. There is no length scale in the context's own units, and no temperature to
 be tuned to the scale of the values; docs/research.md says what was tried on the way to these numbers.
 """
 
@@ -41,7 +41,7 @@ from procurl.types import Critic, Episodes, Task, random_seeds
 
 
 class Memory(NamedTuple):
-    """The last episodes that ended, in a ring; `place` beyond all tasks where there has been none yet."""
+    """The last episodes that ended, in a ring; in slots still empty, `place` is far beyond all tasks."""
 
     place: Array  # f32[m, d]  contexts, as shares of the box
     success: Array  # f32[m]  0 or 1
@@ -50,7 +50,7 @@ class Memory(NamedTuple):
 
 
 class PathState(NamedTuple):
-    """q ways."""
+    """q paths."""
 
     start: Array  # f32[q, d]
     end: Array  # f32[q, d]  the farthest point that can be done
@@ -65,7 +65,7 @@ NOWHERE = 1e6  # shares of the box: a place without weight
 @pytree
 @dataclass(frozen=True, eq=False)
 class ProCuRLPath(PoolTeacher):
-    """The farthest points that the student can do on the ways from learnable tasks to targets."""
+    """The farthest points that the student can do on the paths from learnable tasks to targets."""
 
     invents: ClassVar[bool] = True  # contexts that are not in the pool: see `base.OnPool`
     b: float = param(8.0, "how much the starts prefer learning potential; relative to the best task", at_least=0)
@@ -107,7 +107,7 @@ class ProCuRLPath(PoolTeacher):
         memory = self._remembered(state.memory, episodes)
         start = self.space.pool.context[self._starts(memory, k_start)]
         way = self._way(start, self.space.sample_target(k_target, self.n_pairs).context)
-        beyond = way[:, 1:]  # a start is played however well it can be done
+        beyond = way[:, 1:]  # the start may be played however well it can be done
         rate = self._rate(memory, beyond.reshape(-1, self.space.dim)).reshape(beyond.shape[:2])
 
         farthest = jnp.max(jnp.where(rate >= self.delta, jnp.arange(1, self.n_points), 0), axis=1)  # 0: none
@@ -133,7 +133,7 @@ class ProCuRLPath(PoolTeacher):
         return self.space.project((1 - part) * start[:, None] + part * target[:, None])
 
     def _remembered(self, memory: Memory, episodes: Episodes) -> Memory:
-        """With the episodes that ended in this iteration in place of the oldest."""
+        """The memory with the episodes that ended in this iteration in place of the oldest."""
         order = memory.next + jnp.cumsum(episodes.finished) - 1
         row = jnp.where(episodes.finished, order % self.memory, self.memory)  # beyond the end: dropped
         return Memory(
@@ -144,8 +144,8 @@ class ProCuRLPath(PoolTeacher):
         )
 
     def _rate(self, memory: Memory, context: Array) -> Array:
-        """p at each of n contexts, f32[n, d] -> f32[n]. Without a success so far, shares of the range of returns count:
-        where an environment knows no success, they always do.
+        """p at each of n contexts, f32[n, d] -> f32[n]. Until the first success, shares of the range of returns count
+        instead: where an environment has no notion of success, they always do.
         """
         low, high = self.space.known_range
         share = jnp.clip((memory.ret - low) / (high - low), 0.0, 1.0)
@@ -156,8 +156,8 @@ class ProCuRLPath(PoolTeacher):
         def fused(place: Array) -> Array:
             """On a GPU, where a product would first write all weights to memory.
 
-            The barrier: XLA would make one kernel of these sums and the softmax that follows, and with many seeds it
-            does not come to an end of compiling that.
+            The barrier: without it, XLA would fuse these sums and the softmax that follows into one kernel, which with
+            many seeds it never finishes compiling.
             """
             weight = jnp.exp(-squared_distances(place, known))
             sums = jnp.stack([jnp.sum(weight * outcome, axis=1), jnp.sum(weight, axis=1)], axis=1)
@@ -166,8 +166,8 @@ class ProCuRLPath(PoolTeacher):
         def in_blocks(place: Array) -> Array:
             """On a CPU, where products are faster than sums, as long as a block's weights stay in the cache.
 
-            Distances are products, too: |a - b|^2 = |a|^2 - (2b, -|b|^2) . (a, 1). That rounds by some 1e-7 |b|^2,
-            which is little as long as the box is not thousands of widths wide.
+            Distances are products, too: |a - b|^2 = |a|^2 - (2b, -|b|^2) . (a, 1). The rounding error is some
+            1e-7 |b|^2, which is little as long as the box is not thousands of widths wide.
             """
             known_and_square = jnp.concatenate([2 * known, -jnp.sum(known**2, axis=1, keepdims=True)], axis=1)
             both = jnp.stack([outcome, jnp.ones_like(outcome)], axis=1)  # f32[m, 2]

@@ -28,7 +28,7 @@ SCORES: dict[str, Callable[[Episodes], Array]] = {
 
 
 class PLRState(NamedTuple):
-    log_weights: Array  # f32[n]  log P(c), made of what follows at the end of every iteration
+    log_weights: Array  # f32[n]  log P(c), computed from the fields below at the end of every iteration
     seen: Array  # bool[n]  was ever started
     stamps: Array  # i32[n]  the number of the episode that last started the task, counted from 1
     counter: Array  # i32  episodes started so far
@@ -43,7 +43,7 @@ class PLRState(NamedTuple):
 class PLR(PoolTeacher):
     """New tasks while there are any; seen ones by the rank of their score and by their staleness.
 
-    With probability 1 - |seen|/n a new task, all alike; otherwise, over the seen tasks,
+    With probability 1 - |seen|/n a new task, all equally likely; otherwise, over the seen tasks,
 
         P(c)       = (1 - rho) P_score(c) + rho P_stale(c)
         P_score(c) proportional to  rank(c)^(-1/beta),   rank 1 for the highest score
@@ -71,7 +71,7 @@ class PLR(PoolTeacher):
             raise ConfigError(f"PLR: rho = {self.rho}, expected a share between 0 and 1")
         if isinstance(self.beta, int | float) and not self.beta > 0:
             raise ConfigError(f"PLR: beta = {self.beta}, expected a positive number")
-        if self.score not in list(SCORES):  # not the dictionary, for which a list is no question
+        if self.score not in list(SCORES):  # not `in SCORES`: that raises for what cannot be hashed
             raise ConfigError(f"PLR: score = {self.score!r}, expected {', '.join(map(repr, SCORES))}")
 
     def init(self, key: Array) -> PLRState:
@@ -138,10 +138,10 @@ class PLR(PoolTeacher):
         return (episodes.steps > 0) & self.space.in_pool(episodes.task.row)
 
     def _latest(self, episodes: Episodes, among: Array) -> tuple[Array, Array]:
-        """For each task of the pool: has it an episode `among` these, and the place of the one that began last.
+        """For each task of the pool: whether it has an episode `among` these, and where the one is that began last.
 
-        Episodes that were already running stand in the order of their environments: of those, fewer earlier steps
-        mean a later start. All others stand in the order in which they started.
+        Episodes that were already running are in the order of their environments: of those, fewer earlier steps
+        mean a later start. All others are in the order in which they started.
         """
         n = self.space.n_pool
         earlier = episodes.length - episodes.steps
@@ -154,7 +154,7 @@ class PLR(PoolTeacher):
 
 
 def _ranks(state: PLRState) -> Array:
-    """1 for the seen task with the highest score and so on, f32[n]; seen but not scored last, then the unseen."""
+    """1 for the seen task with the highest score, and so on, f32[n]; then the seen but not scored, last the unseen."""
     unscored = jnp.where(state.seen, jnp.finfo(jnp.float32).max, jnp.inf)
     order = jnp.argsort(jnp.where(state.seen & state.scored, -state.scores, unscored))
     n = order.shape[0]

@@ -8,8 +8,8 @@ and a target t:
     ProCuRL-Unif    P(c)    proportional to  exp(beta Z(c))
     ProCuRL-Target  P(t, c) proportional to  exp(beta Z(c) Z(t) K(c, t)),  and c is played
 
-The paper sets beta by hand for each of its settings. Where none is given, the temperature is relative to the best of
-the moment: the exponent is b s / max s for a score s, which needs no tuning to the scale of the values.
+The paper sets beta by hand for each of its settings. Where none is given, the temperature is relative to the best score
+of the moment: the exponent is b s / max s for a score s, which needs no tuning to the scale of the values.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def learning_potential(value: Array, space: TaskSpace) -> Array:
 
 
 def inverse_temperature(beta: float | None, b: float, best: Array) -> float | Array:
-    """beta, or what makes the exponent of the best score b; 0, which is uniform, if that score is 0."""
+    """beta, or the value that makes the exponent of the best score b; 0, which is uniform, if that score is 0."""
     return jnp.where(best > 0, b / jnp.maximum(best, 1e-30), 0.0) if beta is None else beta
 
 
@@ -158,7 +158,7 @@ class ProCuRLTarget(PoolTeacher):
         """Exact draws from the pair softmax without the n x m table, by rejection.
 
         Draw a task from its upper bound and a target uniformly, and accept the pair with probability
-        exp(beta Z_i Z_j K_ij - bound_i). What is accepted has exactly the law P(t, c). Each round tries n
+        exp(beta Z_i Z_j K_ij - bound_i). Accepted pairs are distributed exactly as P(t, c). Each round tries n
         pairs and appends the accepted ones to the queue.
         """
         cdf = cumulative(state.log_weights)
@@ -188,7 +188,7 @@ class ProCuRLTarget(PoolTeacher):
     def _marginal(self, state: TargetState, skip: Array) -> Array:
         """log sum_j exp(beta Z_i Z_j K_ij) for every task i: the formula as it stands, which touches every pair.
 
-        A loop over targets; with `skip` it makes no turn at all, and the weights are meaningless and unused. (A `cond`
+        A loop over targets; with `skip` it does not run at all, and the weights are meaningless and unused. (A `cond`
         would run both branches under `vmap`.)
         """
         m = state.z_targets.shape[0]

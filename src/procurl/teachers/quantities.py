@@ -16,7 +16,7 @@ import numpy as np
 from procurl.errors import ConfigError
 from procurl.types import TaskSpace
 
-# Things that people number; alone, or followed by one of the second kind, they name an id. Those that are also common
+# Things that people number; alone, or followed by a word of NUMBERS, they name an id. Those that are also common
 # quantities (stage, difficulty, number of ...) are left out.
 THINGS = {
     "category", "class", "env", "environment", "game", "kind", "label", "layout", "level", "map", "maze", "mission",
@@ -31,8 +31,8 @@ def require_quantities(owner: str, space: TaskSpace) -> None:
 
     A dimension is taken for an id if both hold; either alone says little:
 
-    * its name is an id's: its last word is "id", or all of it is a thing that people number ("level", "map"), "index",
-      or one after the other ("level index", "map_no"). "noise level" and "number of rooms" are quantities;
+    * its name is an id's: its last word is "id", or the whole name is "index", a thing that people number ("level",
+      "map"), or such a thing and a number word ("level index", "map_no"), unlike "noise level" or "number of rooms";
     * the pool's contexts have three or more values there, which are 0, 1, 2, ... or 1, 2, 3, ... without a gap.
     """
     if not isinstance(space, TaskSpace):

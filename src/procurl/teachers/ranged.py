@@ -1,10 +1,10 @@
 """The range of values, learnt from what is played: for spaces with `value_range=None`.
 
-Strategies read a value as a share of the range of returns, and few people know that range beforehand. `Ranged` stands
-around a strategy, watches the returns of the episodes, and hands the strategy a space with the range seen so far.
+Strategies read a value as a share of the range of returns, and few people know that range beforehand. `Ranged` wraps a
+strategy, watches the returns of the episodes, and hands the strategy a space with the range seen so far.
 
 Only returns count: they are facts, while a critic that has learnt nothing yet may say anything. One absurd return must
-not spoil the range for good, so that an extreme counts up to three times the width of the middle nine tenths beyond
+not spoil the range for good, so an extreme counts only up to three times the width of the middle nine tenths beyond
 them. The range never shrinks: a strategy's own records stay comparable.
 """
 
@@ -31,7 +31,7 @@ class Range(NamedTuple):
 
     @property
     def ends(self) -> tuple[Array, Array]:
-        """(V_min, V_max). While all returns are alike, the one that was seen counts as the worst."""
+        """(V_min, V_max). While all returns are the same, that return counts as the worst."""
         some = self.low <= self.high
         low = jnp.where(some, self.low, 0.0)
         width = jnp.where(some, self.high - self.low, 0.0)
@@ -71,12 +71,12 @@ class Ranged:
 
 
 def ranged(teacher: Teacher) -> Teacher:
-    """The strategy itself, or with a learnt range where its space brings none."""
+    """The strategy itself, or with a learnt range if its space names none."""
     return teacher if teacher.space.value_range is not None else Ranged(teacher)
 
 
 def widened(seen: Range, episodes: Episodes) -> Range:
-    """With the episodes that ended in this iteration."""
+    """The range with the episodes that ended in this iteration."""
     counts = episodes.finished & jnp.isfinite(episodes.ret)
     row = jnp.where(counts, (seen.next + jnp.cumsum(counts) - 1) % RECENT, RECENT)  # beyond the end: dropped
     recent = seen.recent.at[row].set(episodes.ret, mode="drop")
@@ -96,7 +96,7 @@ def widened(seen: Range, episodes: Episodes) -> Range:
 
 
 def in_range(teacher: Any, ends: tuple[Any, Any]) -> Any:
-    """The same strategy in a space with this range of values; one around another passes it on."""
+    """The same strategy in a space with this range of values; one that wraps another passes it on."""
     inner = getattr(teacher, "teacher", None)
     if inner is not None:
         return replace(teacher, teacher=in_range(inner, ends))

@@ -1,7 +1,7 @@
 """Robust PLR (Jiang et al. 2021, Replay-Guided Adversarial Environment Design): learn from replayed tasks alone.
 
-New tasks are played to find out how useful they are, but the student does not learn from them: what it learns from
-was chosen, every single task of it.
+New tasks are played to find out how useful they are, but the student does not learn from them: every single task
+that it learns from was chosen.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from procurl.types import Task
 class RobustPLR(PLR):
     """PLR that draws new tasks at a fixed rate, and marks them "play, do not learn".
 
-    With probability 1 - replay a task never played, all alike, with `Task.learn` False; otherwise a seen one as PLR
-    would replay it. Before anything is seen all tasks are new, and once all are seen none is.
-    The score is by default the positive value loss, the mean of the positive parts of the advantages.
+    With probability 1 - replay a task never played, all equally likely, with `Task.learn` False; otherwise a seen one
+    as PLR would replay it. Before anything is seen all tasks are new, and once all are seen none is.
+    By default, the score is the positive value loss, the mean of the positive parts of the advantages.
     """
 
     withholds: ClassVar[bool] = True  # a learner that learns from all it plays refuses this teacher

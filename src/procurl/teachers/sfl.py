@@ -30,10 +30,10 @@ class SFLState(NamedTuple):
 @pytree
 @dataclass(frozen=True, eq=False)
 class SFL(PoolTeacher):
-    """A share of the proposals from the tasks that were the most learnable when tried, the others uniform.
+    """A share of the proposals from the tasks that were the most learnable when tried, the rest uniform.
 
     Every `every` iterations: N tasks of the pool, uniform; k episodes of the student on each; the K tasks with the
-    largest p (1 - p) are kept until the next time. A task with p = 0 or 1 is never kept, so that there may be fewer.
+    largest p (1 - p) are kept until the next time. A task with p = 0 or 1 is never kept, so there may be fewer.
 
         P(c) = (1 - rho) / n + rho [c is kept] / (number of those kept)
 
@@ -41,7 +41,7 @@ class SFL(PoolTeacher):
     a share of its range.
     """
 
-    plays: ClassVar[bool] = True  # has the student play for it: only loops that can do so take it
+    plays: ClassVar[bool] = True  # has the student play for it: only loops that can do so accept it
     may_be_uniform: ClassVar[bool] = True  # while no task that was tried is solved now and then
 
     every: int = param(25, "iterations after which tasks are tried out again", at_least=1)

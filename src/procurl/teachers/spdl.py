@@ -108,7 +108,7 @@ def self_paced(
 ) -> Array:
     """The next distribution, f32[n], as log-probabilities.
 
-    By the conditions of Karush, Kuhn and Tucker it has the form
+    By the Karush-Kuhn-Tucker conditions it has the form
 
         log p = log q + a (log mu - log q) + b V + const,    0 <= a <= 1,  b >= 0,
 
@@ -141,7 +141,7 @@ class Point(NamedTuple):
     b: Array
     value: Array  # E_p[v]
     kl: Array  # KL(p || q)
-    var_v: Array  # the covariance of (log mu - log q, v) under p: every slope is made of it
+    var_v: Array  # the covariance of (log mu - log q, v) under p: every slope is computed from it
     var_t: Array
     cov: Array
 

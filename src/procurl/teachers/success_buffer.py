@@ -1,7 +1,7 @@
 """CURROT's memory: the contexts in which the student did well, and those in which it did not.
 
 The success buffer first collects the better half of what it sees; once its median is good enough, it only takes
-successes, and once it is full of them, it keeps those that lie best with respect to the target distribution.
+successes, and once it is full of them, it keeps those that match the target distribution best.
 All arrays have a fixed length, of which the first `size` entries count.
 """
 
@@ -110,7 +110,7 @@ def successes(old: Pairs, new: Pairs, delta: Scalar, targets: Array) -> tuple[Ar
 
     def nearest(_: Array, targets: Array, context: Array, counts: Array) -> Array:
         cost = jnp.where(counts, squared_distances(targets, context), jnp.inf)
-        # Where one seed of a program asks for this, all of them compute it: the others get a problem without a choice.
+        # If one seed of a program asks for this, all of them compute it: the others get a problem of equal costs.
         return assign(jnp.where(full_of_successes, cost, 0.0))
 
     rows = once_if(full_of_successes, nearest, replaced.astype(jnp.int32), targets, context, counts)
@@ -118,7 +118,7 @@ def successes(old: Pairs, new: Pairs, delta: Scalar, targets: Array) -> tuple[Ar
 
 
 def remember(old: Pairs, new: Pairs, chosen: Array) -> Pairs:
-    """First in, first out: the chosen new pairs in front, the oldest fall off the end."""
+    """First in, first out: the chosen new pairs go in front, the oldest fall off the end."""
     n = old.ret.shape[0]
     valid = jnp.concatenate([chosen, old.valid])
     rows = jnp.argsort(~valid)[:n]

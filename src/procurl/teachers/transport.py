@@ -1,10 +1,10 @@
 """Optimal transport between two clouds of equally heavy points, for the teachers that move tasks about.
 
-With as many points on either side an optimal plan is an assignment. On a CPU, SciPy finds it exactly; elsewhere
+With equally many points on both sides, an optimal plan is an assignment. On a CPU, SciPy finds it exactly; elsewhere
 `matching.py` does, without leaving the device. Both take long when many rows want the same column, as they do when a
 cloud is still far from its target, and are fast when the columns come with sensible prices. `prices` finds such prices
-with some rounds of Sinkhorn's algorithm, and `hurried_prices` does for a CPU: they change how long the search takes,
-and never what it finds.
+with some rounds of Sinkhorn's algorithm, and `hurried_prices` does so for a CPU. Prices change how long the search
+takes, and never what it finds.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from procurl.teachers.quantities import require_quantities
 from procurl.types import TaskSpace
 
 NARROWEST, WIDEST = 1e-6, 1e15  # of the widest dimension of a space in which distances are measured
-ROUNDS, COOLING = 150, 0.91  # of Sinkhorn's algorithm: a GPU plays many rounds faster than it searches
-# On a CPU more would take longer than they save.
+ROUNDS, COOLING = 150, 0.91  # of Sinkhorn's algorithm: a GPU runs many rounds faster than it searches
+# On a CPU, more would take longer than they save.
 TEMPERATURES, HURRIED_COOLING, EXCHANGES = 8, 0.3, 5
 STRETCH, STRETCH_WITH_SPARE = 1.5, 1.3
-FEW = 0.12  # columns to spare, as a share of the rows, with which SciPy is faster on the upright problem
+FEW = 0.12  # columns to spare, as a share of the rows, up to which SciPy is faster without transposing
 
 
 def assign(cost: Array) -> Array:
@@ -52,7 +52,7 @@ def assign_on_device(cost: Array) -> Array:
 
 
 def _assign_on_host(cost: Array) -> Array:
-    """The same by SciPy; for a CPU. All problems of a batch (seeds, under `vmap`) go there in one call.
+    """The same by SciPy; for a CPU. All problems of a batch (seeds, under `vmap`) go to the host in one call.
 
     `jax.pure_callback` copies its operands back to the device before Python sees them, on the very threads that wait
     for the callback: with a megabyte on each of two devices and two cores it never returns (jax-ml/jax#24255).
@@ -78,8 +78,8 @@ def squared_distances(a: Array, b: Array) -> Array:
 
 
 def require_distances(owner: str, space: TaskSpace) -> None:
-    """Refuse a space without distances, or in which their squares do not fit into 32 bits: they would silently be 0 or
-    infinite.
+    """Refuse a space without distances, or one where their squares do not fit into 32 bits: they would silently be 0
+    or infinite.
     """
     require_quantities(owner, space)
     bounds = (space.low, space.high) if isinstance(space, TaskSpace) else (None,)
@@ -101,7 +101,7 @@ def prices(cost: Array, rounds: int = ROUNDS, cooling: float = COOLING) -> Array
 
         P_ij = softmax_j((g_j - cost_ij) / T),    g_j <- g_j - T log sum_i P_ij
 
-    One more row of no cost, as heavy as there are columns to spare, takes what stays free.
+    One more row, of cost 0 and as heavy as there are columns to spare, takes what stays free.
     """
     n, m = cost.shape[-2:]
     finite = jnp.isfinite(cost)
@@ -135,12 +135,13 @@ def prices(cost: Array, rounds: int = ROUNDS, cooling: float = COOLING) -> Array
 def hurried_prices(cost: Array) -> Array:
     """The same for a CPU, where exponentials are dear and products cheap, f32[..., m].
 
-    At each of few temperatures K_ij = exp((f_i + g_j - cost_ij) / T) is computed once, and rows and columns answer each
-    other by products with it, each step stretched by up to a half (over-relaxation); with f_i no row needs its maximum:
+    At each of a few temperatures K_ij = exp((f_i + g_j - cost_ij) / T) is computed once, and rows and columns answer
+    each other by products with it, each step stretched by up to a half (over-relaxation); thanks to f_i, no row's
+    maximum is needed:
 
         u <- u^(1-w) / (K v)^w,    v <- v^(1-w) / (K'u)^w,    then f <- f + T log u, g <- g + T log v
 
-    All prices stay 0 where SciPy needs no help: where few rows want a column that another wants, for what is to spare.
+    All prices stay 0 where SciPy needs no help: where few rows, given the columns to spare, want the same one.
     """
     n, m = cost.shape[-2:]
     finite = jnp.isfinite(cost)
@@ -185,13 +186,13 @@ def hurried_prices(cost: Array) -> Array:
 
 
 def _total(x: Array) -> Array:
-    """Of the last two axes, by products: XLA's own sums are slower on a CPU."""
+    """The sum over the last two axes, by products: XLA's own sums are slower on a CPU."""
     n, m = x.shape[-2:]
     return jnp.matmul(jnp.matmul(x, jnp.ones(m)), jnp.ones(n))
 
 
 def _assign_all(cost: np.ndarray, prices: np.ndarray) -> np.ndarray:
-    """On the host, NumPy only. SciPy lets go of Python's lock, so the problems of a batch share the cores."""
+    """On the host, NumPy only. SciPy releases Python's lock, so the problems of a batch share the cores."""
     n, m = cost.shape[-2:]
     problems = cost.reshape(-1, n, m), prices.reshape(-1, m)
     solve = map if len(problems[0]) == 1 else _threads().map
@@ -233,7 +234,7 @@ def _assign_choosy(cost: np.ndarray, price: np.ndarray) -> np.ndarray:
 
 
 def _assign_finite(cost: np.ndarray, price: np.ndarray) -> np.ndarray:
-    """With prices: the square problem with the prices taken off has the same solutions, and most of the search done."""
+    """With prices: the square problem less the prices has the same solutions, with most of the search already done."""
     n, m = cost.shape
     if n and (cost == cost[0]).all():  # as where the target is a single task; SciPy takes very long over such a problem
         return np.argsort(cost[0], kind="stable")[:n]
@@ -244,6 +245,6 @@ def _assign_finite(cost: np.ndarray, price: np.ndarray) -> np.ndarray:
     reduced[n:] -= price
     if m - n <= FEW * n:
         return linear_sum_assignment(reduced)[1][:n]
-    reduced -= reduced.min(axis=1, keepdims=True)  # SciPy sees to its own rows, which now are columns
+    reduced -= reduced.min(axis=1, keepdims=True)  # SciPy sees to its own rows alone; ours are its columns here
     owner, column = linear_sum_assignment(reduced.T)
     return owner[np.argsort(column)[:n]]

@@ -22,7 +22,7 @@ from procurl.teachers.base import draw, in_box
 from procurl.teachers.quantities import require_quantities
 from procurl.types import Critic, Episodes, Task, TaskSpace
 
-EXACT = jax.lax.Precision.HIGHEST  # all processors multiply alike
+EXACT = jax.lax.Precision.HIGHEST  # so that all processors multiply alike
 EPS = 1e-8  # Adam's, as in torch
 
 
@@ -43,7 +43,7 @@ class VDSState(NamedTuple):
 @pytree
 @dataclass(frozen=True, eq=False)
 class VDS:
-    """Of random candidates from the pool, each with a chance in proportion to the ensemble's disagreement.
+    """Random candidates from the pool, each chosen in proportion to the ensemble's disagreement about it.
 
     P(c) proportional to  std_k V_k(c),    V_1 .. V_K: networks from context to return, each with batches of its own
     """
@@ -101,7 +101,7 @@ class VDS:
         return 2 * in_box(self.space, context) - 1
 
     def _remembered(self, memory: Memory, episodes: Episodes) -> Memory:
-        """With the episodes that ended, in their order; of more than there is room for, the latest."""
+        """The memory with the episodes that ended, in order; with the latest if there is no room for all."""
         low, high = self.space.known_range
         number = jnp.cumsum(episodes.finished, dtype=jnp.int32)  # of those that ended, from 1
         n = number[-1]
@@ -116,7 +116,7 @@ class VDS:
 
 
 def values(nets: list[tuple[Array, Array]], place: Array) -> Array:
-    """Of each network, f32[k, n], for inputs f32[n, d] that all share or f32[k, n, d]."""
+    """Each network's values, f32[k, n], for inputs f32[n, d] that all share or f32[k, n, d]."""
     x = jnp.broadcast_to(place, (len(nets[0][1]), *place.shape[-2:]))
     for w, b in nets[:-1]:
         x = jax.nn.relu(jnp.matmul(x, w, precision=EXACT) + b[:, None])
@@ -125,5 +125,5 @@ def values(nets: list[tuple[Array, Array]], place: Array) -> Array:
 
 
 def loss(nets: list[tuple[Array, Array]], place: Array, target: Array) -> Array:
-    """The networks' mean squared errors, added up: none has a part in another's."""
+    """The networks' mean squared errors, added up: no network's weights affect another's."""
     return jnp.sum(jnp.mean((values(nets, place) - target) ** 2, axis=1))

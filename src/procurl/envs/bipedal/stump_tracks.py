@@ -27,8 +27,8 @@ STUMP, STUMP_EDGE, GRASS, EARTH = (255, 255, 255), (153, 153, 153), (76, 204, 76
 class StumpTracks(TakesTasks, BipedalWalker):
     """The walker on the track of a task; tasks are given and reported as in `procurl.integrations.gymnasium.TaskEnv`.
 
-    The task alone (context and seed) decides the track and the push that the walker gets in the beginning. A task that
-    is not given has a context uniform in the box. `info["is_success"]` says that the return so far is above 230.
+    The task alone (context and seed) decides the track and the push that the walker gets at the start. If no task
+    is given, its context is uniform in the box. `info["is_success"]` says that the return so far is above 230.
 
     Args:
         render_mode: None, "rgb_array" or "human".
@@ -37,7 +37,7 @@ class StumpTracks(TakesTasks, BipedalWalker):
 
     def __init__(self, render_mode: str | None = None, *, max_steps: int = MAX_STEPS) -> None:
         super().__init__(render_mode)
-        EzPickle.__init__(self, render_mode, max_steps=max_steps)  # over the parent's: what a copy is built from
+        EzPickle.__init__(self, render_mode, max_steps=max_steps)  # replaces the parent's: what a copy is built from
         self.max_steps = max_steps
         self._desk = TaskDesk(LOW, HIGH, NAMES)
         self._unnamed = seeding.np_random()[0]  # draws what a task leaves open

@@ -1,12 +1,12 @@
 """MiniG (the paper's fourth setting): six MiniGrid missions, eight skill bits as context, one hard target family.
 
 A task is (skill bits, seed). With a seed of the pool and its family's bits the episode starts where the public
-package starts with that seed; any other seed gives a new layout by our own generators. Reward 1 for a success, 0
+package starts with that seed; any other seed gives a new layout from our own generators. Reward 1 for a success, 0
 otherwise; an episode that takes too long is cut, and the student bootstraps. Paper: Section 4 and Appendix C.1.
 
-Against the released code: the obstacles' moves are random where they were a function of seed and actions; the
-observation always carries a family's own skills, also for contexts that were projected to it; and evaluation has 100
-layouts, the same every time and for every strategy, where the release never plays a layout twice.
+Unlike in the released code, the obstacles' moves are random, and not a function of seed and actions; the observation
+always carries a family's own skills, even for contexts that were projected to it; and evaluation has 100 layouts, the
+same every time and for every strategy, where the release never plays a layout twice.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class MiniGrid:
     def reset(self, task: Task) -> tuple[State, Array]:
         family = nearest_family(task.context)
         fresh = new_layout(jax.random.key(task.seed), family)
-        # The pool is a constant of the compiled program: it has 80 kB and never changes.
+        # The pool is a constant of the compiled program: it takes 80 kB and never changes.
         pooled = State(**{name: jnp.asarray(rows)[task.seed] for name, rows in first_states().items()})
         in_pool = (task.seed >= 0) & (task.seed < len(FAMILY_OF_SEED)) & (pooled.family == family)
         state = jax.tree.map(lambda a, b: jnp.where(in_pool, a, b), pooled, fresh)

@@ -1,4 +1,4 @@
-"""Uniform draws among what is free, without rejected draws: a number below the count, then the item of that number.
+"""Uniform draws among what is free, without rejections: a number below the count, then the item with that number.
 
 `chance` is always a random number uniform in [0, 1).
 """
@@ -18,7 +18,7 @@ def below(n: int | Array, chance: Array) -> Array:
 
 
 def random_bit(mask: Array, chance: Array) -> Array:
-    """The place of one of the set bits of an i32, all of them below the sign."""
+    """The place of one of the set bits of an i32, all of them below the sign bit."""
     return nth_bit(mask, below(jax.lax.population_count(mask), chance))
 
 
@@ -37,6 +37,6 @@ def nth_bit(mask: Array, n: Array) -> Array:
 def nth_other(n: Array, taken: Sequence[Array]) -> Array:
     """Number n of the integers 0, 1, ... that are not taken."""
     m = n
-    for _ in taken:  # each turn passes at least one more taken integer, or has arrived
+    for _ in taken:  # each turn skips at least one more taken integer, or has arrived
         m = n + sum((t <= m).astype(jnp.int32) for t in taken)
     return m

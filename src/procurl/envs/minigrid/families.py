@@ -42,7 +42,7 @@ BITS = np.array([f.skills for f in FAMILIES], np.float32)  # f32[6, 8]
 
 
 def of_all(field: str) -> np.ndarray:
-    """One number of every family, to be indexed by a family's number."""
+    """This field of every family, to be indexed by a family's number."""
     return np.array([getattr(f, field) for f in FAMILIES], np.int32)
 
 

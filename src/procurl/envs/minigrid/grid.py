@@ -59,13 +59,13 @@ def state_of(code: Array) -> Array:
 
 
 def ahead(direction: Array) -> tuple[Array, Array]:
-    """The step (x, y) that looks along a direction."""
+    """One step (x, y) in a direction."""
     vertical = direction % 2
     return (1 - vertical) * (1 - direction), vertical * (2 - direction)
 
 
 def look(state: State, x: Array, y: Array) -> Array:
-    """The codes of cells, any shape, also off the board (which is wall). The agent is not a thing."""
+    """The codes of cells, any shape, even off the board (which is wall). The agent is not a thing."""
     board = ("width", "height", "wall_x", "wall_y")
     width, height, wall_x, wall_y = (jnp.asarray(of_all(field))[state.family] for field in board)
     wall = (x <= 0) | (y <= 0) | (x >= width - 1) | (y >= height - 1) | (x == wall_x) | (y == wall_y)
@@ -81,7 +81,7 @@ def carried(state: State) -> Array:
 
 
 def move_obstacles(key: Array, state: State) -> Array:
-    """Where the things are after the obstacles have moved: one after the other, to a free cell around, if any is free.
+    """Where the things are after the obstacles have moved: each in turn, to a free cell around it, if any.
 
     Only Dynamic Obstacles has any. MiniGrid draws cells until one is free; that is uniform over the free ones.
     """

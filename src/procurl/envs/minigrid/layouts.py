@@ -93,7 +93,7 @@ def four_rooms(chance: Array) -> tuple[Array, ...]:
 
 
 def rooms(chance: Array, family: Array) -> tuple[Array, ...]:
-    """Two rooms and a locked door with its key on the left; a box on the right, or a ball before the door as well."""
+    """Two rooms and a locked door, its key on the left; by family, a box on the right and a ball before the door."""
     row = below(5, chance[0])
     door_colour, box_colour, ball_colour = (16 * below(6, c) for c in chance[1:4])
     before_door = 1 << ROOM - 1 + ROOM * row  # the cell left of the door

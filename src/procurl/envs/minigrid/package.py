@@ -46,7 +46,7 @@ def reward(given: float) -> float:
 
 
 def state_arrays(family: int, env: MiniGridEnv) -> dict[str, np.ndarray]:
-    """The fields of `grid.State` for what the package's environment looks like now (nothing in hand)."""
+    """The fields of `grid.State` for the package's environment as it is now (nothing in hand)."""
     shown = env.grid.encode().astype(int)  # [x, y, 3]
     codes = shown[..., 0] + 16 * shown[..., 1] + 128 * shown[..., 2]
     balls = [tuple(ball.cur_pos) for ball in getattr(env, "obstacles", [])]  # first, in the order in which they move

@@ -1,7 +1,7 @@
 """The training pool: the first states of the public package for seeds 0 .. 999, kept in `pool.npz` beside this file.
 
 `tools/minigrid_pool.py` makes that file with the package, and the file says when and with which version. The states
-are part of the package's random streams, so our own generators cannot reproduce them; 1000 states of 19 numbers can
+are part of the package's random streams, so our own generators cannot reproduce them; 1000 states of 20 numbers can
 simply be kept.
 """
 

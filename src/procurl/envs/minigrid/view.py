@@ -1,7 +1,7 @@
 """What the student sees: the 7 x 7 cells before the agent, as far as walls and doors let it see, as 156 numbers.
 
-View coordinates (vx, vy) run left to right and far to near; the agent is at (3, 6) and looks along falling vy. The
-order of the numbers is that of MiniGrid's image, so that a policy trained here can play there and the other way round.
+View coordinates (vx, vy) run left to right and far to near; the agent is at (3, 6) and looks towards smaller vy. The
+order of the numbers is that of MiniGrid's image, so that a policy trained here can play there, and vice versa.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def observe(state: State) -> Array:
     x = state.agent % ROW + fx * far - fy * right
     y = state.agent // ROW + fy * far + fx * right
     code = look(state, x, y)
-    # At its own place the agent sees what it holds. (Nothing to hold and nothing to stand on blocks the sight.)
+    # At its own place the agent sees what it holds. (Nothing that can be held or stood on blocks the view.)
     code = jnp.where((far == 0) & (right == 0), carried(state), code)
     code = seen_of(code, everything=state.family == DYNAMIC).T  # i32[vx, vy]; that family sees through walls
 
@@ -50,9 +50,9 @@ def seen_of(code: Array, everything: Array) -> Array:
     """The codes i32[vy, vx] as far as they are in sight, 0 elsewhere.
 
     MiniGrid's rule: row by row away from the agent, first rightwards and then leftwards, a cell that is seen and clear
-    lets its next neighbour in that sense be seen, and the two cells in the row beyond. In a row packed into an integer
-    (column vx in bit vx), a run of clear cells fills in three steps, as carries do in an adder; bits beyond the view
-    are never clear, and so lead nowhere.
+    reveals its next neighbour in that sense, and the two cells beyond them in the next row. In a row packed into an
+    integer (column vx in bit vx), a run of clear cells fills in three steps, as carries do in an adder; bits beyond the
+    view are never clear, and so lead nowhere.
     """
     place = jnp.arange(SIZE)
 

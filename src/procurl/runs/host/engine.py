@@ -40,7 +40,7 @@ from procurl.types import Continuous, HostEnv, Task, Teacher
 
 
 class HostCarry(NamedTuple):
-    """All that lives from one iteration to the next. The environments, in the workers, stand where `running` says."""
+    """What carries over to the next iteration. The environments, in the workers, stand where `running` says."""
 
     teacher: Any
     learner: Trainee
@@ -50,7 +50,7 @@ class HostCarry(NamedTuple):
 
 
 class HostEngine:
-    """As `procurl.runs.engine.Engine`. `workers` processes play, by default one per core; the results are the same."""
+    """Like `procurl.runs.engine.Engine`. `workers` processes play, by default one per core; results are the same."""
 
     def __init__(
         self, env: HostEnv, teacher: Teacher, config: Config, seeds: tuple[int, ...], workers: int | None = None
@@ -101,7 +101,7 @@ class HostEngine:
     def _play(
         self, learner: Trainee, running: Running, tasks: Any, t: int, alive: Any
     ) -> tuple[Running, AllSteps, Any]:
-        """Every member plays its share of the steps. Of the queue, member i takes the places i, i + N, i + 2 N ..."""
+        """Every member plays its share of the steps. From the queue, member i takes the places i, i + N, i + 2 N ..."""
         n, share = self.sac.n_envs, self.sac.n_steps // self.sac.n_envs
         at_random = t * self.sac.n_steps < self.sac.start_steps
         astray = self._astray(running.task, tasks)

@@ -60,8 +60,8 @@ class Member:
     def play(self, actor: Actor, tasks: Sequence[HostTask], n: int, key: Sequence[int], at_random: bool) -> Steps:
         """n steps; whenever an episode ends, the next of the tasks begins. `key` seeds the actions' noise.
 
-        A non-finite reward or observation ends it there: nobody knows what an environment does with the actions that
-        would follow. The remaining rows stay 0.
+        A non-finite reward or observation ends it there: there is no telling what an environment would do with further
+        actions. The remaining rows stay 0.
         """
         rng, o, a = np.random.default_rng(key), len(self.obs), len(self._half)
         noise = (rng.uniform(-1, 1, (n, a)) if at_random else rng.standard_normal((n, a))).astype(np.float32)

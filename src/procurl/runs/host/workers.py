@@ -28,7 +28,7 @@ class Workers:
     """Processes that play `n_members` environments of one kind, and whole episodes apart from those."""
 
     def __init__(self, make: Callable[[], Any], n_members: int, n_workers: int) -> None:
-        # Neighbours share a worker: they are of one seed, and one policy has to be sent for them.
+        # Neighbours share a worker: most are of one seed, so that one policy is sent for them.
         cuts = [i * n_members // n_workers for i in range(n_workers + 1)]
         self._members = [range(a, b) for a, b in itertools.pairwise(cuts)]
         self._connections: list[Connection] = []
@@ -44,7 +44,7 @@ class Workers:
                 self._processes.append(process)
 
     def begin(self, tasks: Sequence[HostTask], actions: Sequence[Floats]) -> list[Floats]:
-        """Every member starts its task and repeats the actions that were taken in it; their observations."""
+        """Every member starts its task and repeats the actions already taken in it; returns the observations."""
         return self._all("begin", list(zip(tasks, actions, strict=True)))
 
     def play(self, actors: Sequence[Actor], jobs: Sequence[tuple[Any, ...]]) -> list[Steps]:
@@ -52,7 +52,7 @@ class Workers:
         return self._all("play", jobs, actors)
 
     def episodes(self, actors: Sequence[Actor], jobs: Sequence[tuple[int, HostTask]]) -> list[Score]:
-        """Whole episodes beside those of the members: (number of an actor, task) -> score. A free worker takes one."""
+        """Whole episodes apart from the members': (number of an actor, task) -> score. A free worker takes the next."""
         for i in range(len(self._connections)):
             self._send(i, ("actors", list(actors)))
         scores: list[Any] = [None] * len(jobs)
@@ -120,7 +120,7 @@ class Workers:
 
 def serve(connection: Connection, make: Callable[[], Any], members: list[int]) -> None:
     """The life of a worker: it ends when the other end of the connection closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process to answer
     team = {k: Member(make) for k in members}
     guest: Member | None = None  # plays the whole episodes
     actors: Sequence[Actor] = ()
@@ -153,7 +153,7 @@ def serve(connection: Connection, make: Callable[[], Any], members: list[int]) -
 
 @contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Environment variables for the processes that start in the meantime."""
+    """Environment variables for the processes that start meanwhile."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -1,4 +1,4 @@
-"""A run cut anywhere goes on as if nothing had happened.
+"""A run that is cut off anywhere goes on as if nothing had happened.
 
 All randomness of iteration t is a function of (seed, t), so a checkpoint is the carry (teacher, student, optimiser,
 environments in mid-episode) and the log (counters, traces, evaluations). A run folder that is being written holds
@@ -102,7 +102,7 @@ class RunFolder:
         return carry
 
     def keep(self, engine: AnyEngine, carry: Any, log: Log | Logs) -> None:
-        """Save if it is time to (saving may take a share of the time, no more), or if the run ends here."""
+        """Save if it is time to (saving may take only a share of the time), or if the run ends here."""
         self._tell_failures(log)
         due = time.perf_counter() - self._saved_at >= self._last_cost * (1 / self.save_share - 1)
         if due or log.status != "running":
@@ -150,7 +150,7 @@ class RunFolder:
         keep_latest(self.path, KEPT)
 
     def finish(self, outcomes: list[Result]) -> None:
-        """Write the results; where that fails and no checkpoint holds it, put one somewhere else and say where."""
+        """Write the results; if that fails and no checkpoint holds one, put it somewhere else and say where."""
         for outcome, path in zip(outcomes, self.results, strict=True):
             self._write(outcome, path)
 
@@ -167,7 +167,7 @@ class RunFolder:
 
 
 def _rescued(outcome: Result, folder: Path) -> str:
-    """A result that cannot go to its own folder: beside it, or among the temporary files, which may be another disk."""
+    """Save a result that its own folder cannot take: beside it, or among temporary files, maybe on another disk."""
     for home in (folder.absolute().parent, Path(tempfile.gettempdir())):
         place = _free(home / f"{folder.absolute().name}.rescued")
         try:
@@ -181,7 +181,7 @@ def _rescued(outcome: Result, folder: Path) -> str:
 
 
 class Nowhere:
-    """In place of a run folder when nothing is to be written."""
+    """Stands in for a run folder when nothing is to be written."""
 
     found = None
 
@@ -206,8 +206,8 @@ def open_run(
 ) -> Iterator[RunFolder | Nowhere]:
     """A folder to run in: an empty one, or one with an unfinished run of the same configuration to go on with.
 
-    `results`: the folders that get the results of a run with several, in place of the folder itself.
-    `notes`: where classes came from that are not procurl's.
+    `results`: of a run with several results, the folders that get them in place of the folder itself.
+    `notes`: where classes that are not procurl's came from.
     """
     if not isinstance(save_share, int | float) or not 0 < save_share <= 1:
         raise ConfigError(f"save_share = {save_share!r}: expected a share of the time, above 0 and at most 1")
@@ -274,7 +274,7 @@ def _to_go_on_with(folder: Path, config: dict[str, Any], resume: Resume) -> Chec
 
 
 def load_checkpoint(folder: Path, iteration: int | None = None) -> Checkpoint:
-    """The latest checkpoint of a run folder, or that of an iteration. A damaged one is named, never taken."""
+    """The latest checkpoint of a run folder, or that of an iteration. A damaged one is reported, never used."""
     manifest.refuse_newer_folder(folder, result.RUN)  # going on would replace its result
     paths = {int(p.name): p for p in checkpoints(folder)}
     if not paths:
@@ -346,7 +346,7 @@ def checkpoints(folder: Path) -> list[Path]:
 def keep_latest(folder: Path, n: int) -> None:
     """Remove all checkpoints of a run folder but the latest n."""
     removed = folder / "checkpoints" / ".old"
-    shutil.rmtree(removed, ignore_errors=True)  # of a process that was killed just there
+    shutil.rmtree(removed, ignore_errors=True)  # left by a process that was killed just there
     for old in checkpoints(folder)[:-n]:
         os.replace(old, removed)  # under its own name it would look damaged if we were cut off here
         shutil.rmtree(removed)
@@ -359,14 +359,14 @@ def _refuse_link(path: Path) -> None:
 
 
 def _set_aside_after(folder: Path, iteration: int) -> None:
-    """Checkpoints after the one that the user chose to go on from: kept, under a name that is not looked at."""
+    """Keep the checkpoints after the one that the user chose to go on from, under names that are not looked at."""
     for path in checkpoints(folder):
         if int(path.name) > iteration:
             os.replace(path, _free(path.with_name(f"set-aside-{path.name}")))
 
 
 def move_aside(folder: Path) -> Path | None:
-    """Rename a run folder, so that a new run can have its name. Only a run: nobody else's folder is touched."""
+    """Rename a run folder, so that a new run can have its name. Only run folders: no other is touched."""
     if not holds_run(folder):
         return None
     with only_writer(folder):
@@ -376,7 +376,7 @@ def move_aside(folder: Path) -> Path | None:
 
 
 def _free(path: Path) -> Path:
-    """The path itself, or with the first number that is free."""
+    """The path itself, or with the first free number appended."""
     taken = 1
     free = path
     while free.exists():

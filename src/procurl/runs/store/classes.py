@@ -17,11 +17,11 @@ Note = dict[str, str]
 Notes = dict[str, Note]  # of "env" and "teacher", where they are not procurl's own
 
 PARTS = ("env", "teacher")
-EARLIER = "earlier_sha256"  # of a source that was changed while the run was not finished, and taken all the same
+EARLIER = "earlier_sha256"  # of a source that changed before the run was finished, and was used all the same
 
 
 def noted(where: Any) -> Notes:
-    """The notes in a run's provenance or checkpoint; a stranger's may hold anything, of which text is kept."""
+    """The notes in a run's provenance or checkpoint; a stranger's may hold anything, and only text is kept."""
     given = where.get("classes") if isinstance(where, dict) else None
     if not isinstance(given, dict):
         return {}
@@ -38,7 +38,7 @@ def as_provenance(notes: Notes) -> dict[str, Any]:
 
 
 def changed(then: Notes, now: Notes) -> list[str]:
-    """In words: what is not what it was when the run was made."""
+    """In words: what has changed since the run was made."""
     said = []
     for part in PARTS:
         old, new = then.get(part, {}), now.get(part, {})
@@ -51,7 +51,7 @@ def changed(then: Notes, now: Notes) -> list[str]:
 
 
 def require_same(folder: Path, then: Notes, now: Notes) -> None:
-    """A run is of one program: half of it with other classes is a result of neither."""
+    """A run belongs to one program: half of it with other classes would be a result of neither."""
     changes = changed(then, now)
     if changes:
         raise RunFolderError(
@@ -61,7 +61,7 @@ def require_same(folder: Path, then: Notes, now: Notes) -> None:
 
 
 def going_on(then: Notes, now: Notes) -> Notes:
-    """The notes of a run that goes on with the classes of now: what they were before stays on record."""
+    """The notes of a run that goes on with the classes of `now`: what they were before stays on record."""
     notes = {part: dict(note) for part, note in now.items()}
     for part, note in notes.items():
         old = then.get(part, {})

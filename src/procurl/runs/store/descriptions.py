@@ -9,7 +9,7 @@ from procurl.config import PPO, SAC, Config
 
 
 def with_defaults(description: dict[str, Any]) -> dict[str, Any]:
-    """A description, with defaults for options that the version that wrote it did not have."""
+    """A description, with defaults for options unknown to the version that wrote it."""
     from procurl.teachers import TEACHERS
 
     def completed(given: Any, cls: type | None) -> Any:

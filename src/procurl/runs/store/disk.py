@@ -25,7 +25,7 @@ import numpy as np
 from procurl.errors import RunFolderError
 
 MANIFEST = "manifest.json"
-PARTIAL = ".partial"  # the folder in which others are written before they get their names
+PARTIAL = ".partial"  # the folder in which files are written before they go to their place
 MOST_TEXT = 64 * 2**20  # bytes of JSON or TOML; ours have kilobytes
 MOST_DEPTH = 32  # levels of nesting; Python's own reader fails near a thousand, other code earlier
 # A compressed file may unpack to this many bytes plus this many times its own size. Zeros shrink to a thousandth: a
@@ -38,7 +38,7 @@ def to_json(data: Any) -> bytes:
 
 
 def from_json(content: str | bytes, finite: bool = True) -> Any:
-    """Plain data, as `to_json` writes it; ValueError for anything else. Python reads more: NaN, a name twice, 1e999."""
+    """Plain data, as `to_json` writes it; ValueError for anything else. Python takes more: NaN, a name twice, 1e999."""
     number: dict[str, Any] = {"parse_constant": _not_a_number, "parse_float": _finite} if finite else {}
     if len(content) > MOST_TEXT:
         raise ValueError(f"{len(content):,} bytes of JSON; expected at most {MOST_TEXT:,}")
@@ -174,7 +174,7 @@ def _kind(mode: int) -> str:
 
 
 def made_folder(folder: Path) -> Path:
-    """A folder for pictures and pages, made where it is not there yet."""
+    """A folder for pictures and pages, made if it is not there yet."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -183,7 +183,7 @@ def made_folder(folder: Path) -> Path:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Durably, and never through a link that somebody has put there."""
+    """Write durably, and never through a link that somebody has put there."""
     with open(path, "wb", opener=_create_plain) as file:
         file.write(content)
         file.flush()
@@ -230,7 +230,7 @@ def _staged(home: Path, contents: dict[str, bytes]) -> Iterator[Path]:
     """The files in a folder of their own below `home`, to be renamed; it is removed on failure, as it takes up room."""
     staging = home / PARTIAL
     try:
-        shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed while it wrote
+        shutil.rmtree(staging, ignore_errors=True)  # left by a process that was killed while it wrote
         staging.mkdir()
         write_files(staging, contents)
         yield staging
@@ -265,7 +265,7 @@ def sync_folder(folder: Path) -> None:
 def locked(folder: Path, *, shared: bool = False, wait: bool = False) -> Iterator[bool]:
     """Hold the lock of a folder. Yields False if another process has it, unless told to wait.
 
-    The lock goes with its process, however that ends. Where folders have no locks (Windows), two writers are the user's
+    The lock ends with its process, however that ends. Where folders have no locks (Windows), two writers are the user's
     responsibility.
     """
     if os.name != "posix":

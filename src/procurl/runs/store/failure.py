@@ -98,7 +98,7 @@ def _failure(row: Any, place: dict[str, np.ndarray]) -> Failure:
 
 
 def write_all(run_folder: Path, failures: Iterable[Failure]) -> None:
-    """Write the folders of these and no others, for people: checkpoints and results carry failures themselves."""
+    """Write folders for exactly these failures, for people: checkpoints and results carry failures themselves."""
     home = run_folder / FOLDER
     remove_all(run_folder)
     for failure in failures:

@@ -59,7 +59,7 @@ def _require_parts_of_one(results: list[Result]) -> None:
 
 
 def _provenance(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The first one's, the last one's status, and, where they came from different machines, all that there were."""
+    """The first one's, with the last one's status and, where they came from different machines, all the origins."""
     origins: list[dict[str, Any]] = []
     for part in parts:
         origin = {k: v for k, v in part.items() if k != "status"}

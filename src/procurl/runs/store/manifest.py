@@ -22,7 +22,7 @@ FOR_PEOPLE = (".png", ".pdf", ".gif", ".mp4", ".html", ".md")  # of plot, watch 
 
 
 class Format(NamedTuple):
-    """What a folder is, in its manifest."""
+    """What a folder is, according to its manifest."""
 
     name: str
     version: int
@@ -97,7 +97,7 @@ def refuse_newer_file(path: Path, name: str, known: int) -> None:
 
 
 def refuse_newer(path: Path, says: Any, name: str, known: int | str) -> None:
-    """An error if a file `says` that it is of a later version of a format than the one that we know."""
+    """An error if a file `says` that its format is of a later version than the one that we know."""
     if not isinstance(says, dict) or says.get("format") != name:
         return
     version = str(says.get("version"))

@@ -4,7 +4,7 @@
     provenance.json     versions, commit, hardware, and how the run ended
     evaluations.npz     steps, returns and successes per seed, evaluation and held-out task
     trace.npz           per seed and iteration: tasks that began, training returns, losses
-    policy.safetensors  the students' weights, all seeds; nothing where somebody else's loop trained them
+    policy.safetensors  the students' weights, all seeds; empty where somebody else's loop trained them
     timing.json         everything about the clock
     manifest.json       format version and the SHA-256 of each file, written last
     failures/           only if seeds failed: a folder for each, see failure.py
@@ -47,7 +47,7 @@ class Result:
     held_out: dict[str, np.ndarray]  # context f32[H, d], seed, row
     trace: dict[str, np.ndarray]  # see procurl.runs.trace.Trace; leading axes (seed, iteration)
     params: dict[str, np.ndarray]  # "policy.0.w" -> f32[S, ...]
-    failures: tuple[Failure, ...] = ()  # seeds that stopped by themselves: all of the above is NaN from there on
+    failures: tuple[Failure, ...] = ()  # seeds that failed: all of the above is NaN for them from there on
 
     @property
     def ret(self) -> np.ndarray:
@@ -61,7 +61,7 @@ class Result:
 
     @property
     def value_range(self) -> tuple[float, float]:
-        """The smallest and largest return that the space names, or, where these were learnt, that were evaluated."""
+        """The smallest and largest return: those that the space gives or, if learnt, those seen in evaluations."""
         given = self.config["space"]["value_range"]
         return tuple(given) if given is not None else range_of(self.task_ret)
 

@@ -1,6 +1,6 @@
-"""Does a file hold what its name says? Digests reveal damage, not forgery: who writes a folder writes its manifest.
+"""Does a file hold what its name says? Digests reveal damage, not forgery: a forger writes the manifest, too.
 
-Checked when a result is read, so that nothing behind that point has to doubt it: names are text, numbers are numbers,
+Checked when a result is read, so that no later code has to doubt it: names are text, numbers are numbers,
 and all arrays are about the same seeds, evaluations and tasks. NaN may be among the numbers, as a run may fail.
 """
 
@@ -93,7 +93,7 @@ def _evaluations(data: dict[str, Any]) -> None:
 
 
 def _trace(data: dict[str, Any]) -> None:
-    """All but what failed seeds left has leading axes (seed, iteration); a run that was cut at once has no arrays."""
+    """All arrays but those of failures have leading axes (seed, iteration); a run that was cut at once has none."""
     config = data["config.json"]
     arrays = {name: a for name, a in data["trace.npz"].items() if not name.startswith(failure.PREFIX)}
     iterations = min((a.shape[1] for a in arrays.values() if a.ndim > 1), default=None)

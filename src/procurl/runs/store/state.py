@@ -1,4 +1,4 @@
-"""States on disk: a tree of arrays as named tensors, and one state in one file for a loop of one's own."""
+"""States on disk: a tree of arrays as named tensors, and one state in one file for a loop of your own."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def open_sweep(
 ) -> Iterator[Path | None]:
     """A folder for a sweep: an empty one, or one that holds the same sweep.
 
-    `plan`: all that determines it. `notes`: where classes came from that are not procurl's.
+    `plan`: all that determines it. `notes`: where classes that are not procurl's came from.
     """
     if path is None:
         yield None

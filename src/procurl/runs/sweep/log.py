@@ -1,4 +1,4 @@
-"""The logs of runs that share a program: what one engine does with all their seeds, told to each about its own."""
+"""The logs of runs that share a program: one engine trains all their seeds, and each log is told about its own."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Logs:
 
     @property
     def evaluation_is_due(self) -> bool:
-        if self.each[0].plays:  # a point of its own, see `sweep`
+        if self.each[0].plays:  # then every point has its own program, see `sweep`
             self._tell()
         return self.each[0].is_due_after(self.iterations)
 
@@ -65,7 +65,7 @@ class Logs:
     def iterated(self, trace: Trace) -> None:
         self._on_device.append(trace)
         if self.each[0].iterations == 0:
-            self._tell()  # the first one compiles, and its time is counted apart
+            self._tell()  # the first one compiles, and its time is counted separately
 
     def fetch(self) -> None:
         self._tell()
@@ -80,7 +80,7 @@ class Logs:
         self._on_device = []
 
     def rows(self, tree: Any, k: int) -> Any:
-        """The seeds of point k, of arrays that hold all."""
+        """The seeds of point k, from arrays that hold those of all points."""
         mine = slice(k * self.n_seeds, (k + 1) * self.n_seeds)
         return jax.tree.map(lambda x: x[mine], tree)
 

@@ -1,7 +1,7 @@
 """The points of a sweep: hyper-parameters by dotted name ("teacher.b", "ppo.lr"), and teacher and config with them.
 
 A field shapes the program that is compiled unless it is a float of the teacher that is not marked static, or of PPO.
-Such floats can be numbers that each seed has of its own, so all points that differ in nothing else share a program.
+Each seed can have such floats of its own, so all points that differ in nothing else share a program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_POINTS = 10_000
 
 
 def all_points(over: Mapping[str, Iterable[Any]], teacher: Teacher, config: Config) -> list[Point]:
-    """Every combination of the values, the last name's changing fastest; an error if one of them cannot be."""
+    """Every combination of the values, the last name's changing fastest; an error if one of them is invalid."""
     if not isinstance(over, Mapping) or not over:
         raise ConfigError(f"over = {over!r}: expected values by name, e.g. {{'teacher.b': [3, 5, 8]}}")
     known = _fields(teacher, config)
@@ -71,7 +71,7 @@ def with_fields(fields: Mapping[str, Any], teacher: Teacher, config: Config) -> 
 
 
 def shapes_program(name: str, points: list[Point], env: Env | HostEnv, teacher: Teacher, config: Config) -> bool:
-    """Whether every value of this field takes a program of its own."""
+    """Whether every value of this field needs a program of its own."""
     if isinstance(env, HostEnv):
         return True  # worker processes play, one point after the other
     field = _fields(teacher, config)[name]
@@ -86,7 +86,7 @@ def name_of(point: Point) -> str:
 
 
 def _in_name(value: Any) -> str:
-    """3, 0.0001, 64x64. A word can be a stranger's, and must not lead out of the folder."""
+    """3, 0.0001, 64x64. Text may come from a stranger, and must not lead out of the folder."""
     if isinstance(value, tuple):
         return "x".join(map(_in_name, value))
     if isinstance(value, float) and float(f"{value:g}") == value:

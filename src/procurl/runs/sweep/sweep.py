@@ -1,4 +1,4 @@
-"""`procurl.sweep`: every combination of some hyper-parameters, with all seeds, in as few compiled programs as can be.
+"""`procurl.sweep`: every combination of some hyper-parameters, with all seeds, in as few compiled programs as possible.
 
 Points and seeds are one axis: a program trains all seeds of all points that differ only in floats that shape no program
 (`points.py`), each seed with the numbers of its point.
@@ -75,16 +75,16 @@ def sweep(
     Args:
         over: values by the names of fields, e.g. {"teacher.b": [3, 5, 8], "ppo.lr": [1e-4, 3e-4]}: the teacher's, the
             student's (ppo or sac) or the loop's (run). Points that differ only in floats of the teacher and of PPO
-            share one program; every value of another field takes a program of its own.
-        out: folder for the sweep, with a run folder for each point. A sweep that was cut goes on there as if it had not
-            been; one that is finished is read.
+            share one program; every value of another field needs a program of its own.
+        out: folder for the sweep, with a run folder for each point. A sweep that was cut off goes on there as if it
+            had not been; a finished one is read back.
         resume: "auto", "extend" for more steps than before, or "never" to move aside what is in `out`.
 
     The other arguments are those of `procurl.train`; the callback sees the seeds of all points that share a program.
 
-    A point is the run that `train` alone would give. With fields of the teacher it is so as exactly as a seed in
-    company is what it is alone: to the last bit with the paper's networks. PPO's fields are constants in `train` and
-    numbers here, so a step differs by rounding, and a long run as it does between two kinds of processors.
+    A point is the run that `train` alone would give. For fields of the teacher this holds as exactly as a seed in
+    company equals the same seed alone: to the last bit with the paper's networks. PPO's fields are constants in `train`
+    and inputs here, so a step differs by rounding, and a long run as much as between two kinds of processors.
     """
     config = Config() if config is None else config
     contracts.require_kinds(env, teacher, config, callback)
@@ -122,7 +122,7 @@ def sweep(
 
 
 def load_sweep(path: str | os.PathLike[str]) -> Sweep:
-    """The sweep in a folder: of its points, those that have ended."""
+    """The sweep in a folder, with those of its points that have ended."""
     folder = numbers.path("path", path)
     plan = read_plan(folder)
     ended = [folder / name for name in plan["points"] if (folder / name / disk.MANIFEST).exists()]

@@ -1,7 +1,7 @@
 """The walker's five bodies and four joints as numbers: Gymnasium's `BipedalWalker`, as Box2D sees it.
 
 Everything is relative to a body's centre of mass. Masses and moments of inertia are those of uniform polygons. Two
-facts hide in the bindings of Box2D: fixtures without a friction have 0.2, and a joint's angle counts from the angles at
+facts are hidden in Box2D's bindings: fixtures given no friction have 0.2, and a joint's angle counts from the angles at
 which its bodies were created.
 """
 
@@ -25,7 +25,7 @@ GRAVITY = -10.0
 TORQUE = 80.0  # of a motor at full action
 PUSH = 5.0  # newtons on the hull in the first step, at most
 
-SCALE = 30.0  # pixels a metre
+SCALE = 30.0  # pixels per metre
 LEG_WIDTH, LEG_LENGTH, HIP = 8 / SCALE, 34 / SCALE, -8 / SCALE  # the hip's height in the hull
 HULL_CORNERS = np.array([(-30, 9), (-30, -8), (34, -8), (34, 1), (6, 9)]) / SCALE  # counter-clockwise
 TERRAIN_FRICTION, HULL_FRICTION, LEG_FRICTION = 2.5, 0.1, 0.2
@@ -110,12 +110,12 @@ def _knee(leg: int, foot: int, action: int) -> Hinge:
     return Hinge(leg, foot, (0.0, -LEG_LENGTH / 2), (0.0, LEG_LENGTH / 2), 0.0, -1.6, -0.1, action, 6.0)
 
 
-# In the order in which Box2D solves them: it walks through the bodies from the one that was created last.
+# In the order in which Box2D solves them: it goes through the bodies from the last one created.
 HINGES = (_knee(RIGHT, RIGHT_FOOT, 3), _hip(RIGHT, 1, 2), _hip(LEFT, -1, 0), _knee(LEFT, LEFT_FOOT, 1))
 BY_ACTION = sorted(HINGES, key=lambda hinge: hinge.action)
 
 # Where the bodies are created: the legs too high by twice the hip's depth, and with straight knees, which their limits
-# forbid. The first step of an episode pulls all of it into place.
+# forbid. The first step of an episode pulls everything into place.
 _X, _Y = START / 2, GROUND + 2 * LEG_LENGTH
 _LEG_Y, _FOOT_Y = _Y - LEG_LENGTH / 2 - HIP, _Y - 3 * LEG_LENGTH / 2 - HIP
 CREATED = np.array(

@@ -2,8 +2,8 @@
 
 Two polygons touch if their distance along every normal of either is at most two skins. The face with the greatest
 distance is the reference; the face of the other shape that looks towards it is cut to the reference's width, and its
-end points are the contact points. The ground is a rectangle without height that has one face, the one that the body is
-on. All C pieces of terrain near a body are looked at, and the SLOTS that it overlaps most are kept.
+end points are the contact points. The ground is a rectangle without height that has one face, the one on the body's
+side. All C pieces of terrain near a body are looked at, and the SLOTS that it overlaps most are kept.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Manifolds(NamedTuple):
     offset: Array
     point_x: Array  # f32[K, 2, 5, N]
     point_y: Array
-    key: Array  # i32[K, 2, 5, N]  which corners and faces meet: who has the same key later is the same point
+    key: Array  # i32[K, 2, 5, N]  which corners and faces meet: the same key later on means the same point
     active: Array  # bool[K, 2, 5, N]
 
 
@@ -85,7 +85,7 @@ def collide(terrain: Terrain, pose: Array) -> Manifolds:
     """All contacts of all bodies at x, y, angle: f32[3, 5, N]."""
     faces = turned(pose)
     pieces = nearby(terrain, faces.x.min(0))
-    above = pose[1] > GROUND  # the ground has one face: for who fell off its end, the lower one
+    above = pose[1] > GROUND  # the ground has one face: for a body that fell off its end, the lower one
     of_terrain, terrain_face = _terrain_side(pieces, faces, above)
     of_body, body_face = _body_side(pieces, faces)
     on_body = _prefers_body(of_terrain, of_body)
@@ -136,7 +136,7 @@ def nearby(terrain: Terrain, left: Array) -> Pieces:
 
 
 def terrain_distances(pieces: Pieces, faces: Turned) -> list[Array]:
-    """Along the pieces' normals (right, up, left, down), f32[C, 5, N] each: of the body's nearest corner."""
+    """Of the body's nearest corner, along the pieces' normals (right, up, left, down), f32[C, 5, N] each."""
     low_x, high_x, low_y, high_y = faces.x.min(0), faces.x.max(0), faces.y.min(0), faces.y.max(0)
     return [
         low_x - pieces.x - pieces.half_width,
@@ -147,7 +147,7 @@ def terrain_distances(pieces: Pieces, faces: Turned) -> list[Array]:
 
 
 def body_distances(pieces: Pieces, faces: Turned) -> list[Array]:
-    """Along the body's normals, f32[C, 5, N] for each face: of the piece's nearest corner."""
+    """Of the piece's nearest corner, along the body's normals, f32[C, 5, N] for each face."""
     distances = []
     for nx, ny, x, y in zip(faces.normal_x, faces.normal_y, faces.x, faces.y, strict=True):
         reach = jnp.abs(nx) * pieces.half_width + jnp.abs(ny) * pieces.half_height
@@ -186,7 +186,7 @@ def _entry(index: Array, table: Any) -> Array:
 
 
 def _prefers_body(of_terrain: Array, of_body: Array) -> Array:
-    """Box2D takes the terrain's face unless the body's is clearly further away, lest it change all the time."""
+    """Box2D takes the terrain's face unless the body's is clearly further away, lest the choice flicker."""
     return of_body > 0.98 * of_terrain + 0.001
 
 
@@ -276,7 +276,7 @@ def _plane(on_body: Array, body_face: Array, reference: Face) -> tuple[Array, Ar
 def from_left(terrain: Terrain, x: Array, piece: Array) -> Array:
     """Places of pieces i32[k, 5, N] from left to right, for bodies at x: a gap's ground is between its two stumps.
 
-    Box2D goes through a body's contacts from the newest to the oldest: on the way to the right, from right to left.
+    Box2D goes through a body's contacts from the newest to the oldest: for a walker heading right, from right to left.
     """
     gap = jnp.floor((x - START) / terrain.pitch).astype(jnp.int32)
     return jnp.where(piece == ON_GROUND, 2 * gap + 1, 2 * (piece - 1))

@@ -1,8 +1,8 @@
 """What contacts do to velocities and positions: Box2D's sequential impulses, with its block solver for two points.
 
-Bodies touch terrain and never each other, so contacts of different bodies do not know of each other: each step below is
-done for all five at once, and only the SLOTS of a body take turns. Velocities and positions are f32[3, 5, N] along x, y
-and the angle. A contact constrains them along a direction J of that shape: its speed is J . v, an impulse p along it
+Bodies touch terrain and never each other, so contacts of different bodies are independent: each step below is done for
+all five at once, and only the SLOTS of a body take turns. Velocities and positions are f32[3, 5, N] along x, y and the
+angle. A contact constrains them along a direction J of that shape: its speed is J . v, an impulse p along it
 changes v by p J / mass.
 """
 
@@ -48,7 +48,7 @@ def dot(a: Array, b: Array) -> Array:
 
 
 def carried(manifolds: Manifolds, before: Impulses) -> Impulses:
-    """A point begins with the impulses that the same point had before, others with none."""
+    """A point begins with the impulses that the same point had before; a new one with none."""
     now = manifolds.key.reshape(2 * SLOTS, 1, *manifolds.key.shape[2:])
     then = before.key.reshape(1, 2 * SLOTS, *before.key.shape[2:])
     same = (now == then) & (now >= 0)  # bool[2K, 2K, 5, N]
@@ -115,7 +115,7 @@ def _constraints(nx: Array, ny: Array, arms: Array, active: Array) -> Slot:
 def solve_velocity(
     slots: list[Slot], velocity: Array, normals: list[Array], tangents: list[Array]
 ) -> tuple[Array, list[Array], list[Array]]:
-    """One iteration: slot by slot, but for those in which nobody touches anything.
+    """One iteration: slot by slot, except those in which no body touches anything.
 
     Impulses are f32[2, 5, N] for each slot.
     """
@@ -183,14 +183,14 @@ def _normal_impulses(slot: Slot, velocity: Array, normal: Array, new_tangent: Ar
 
 @stage
 def pushed(velocity: Array, slot: Slot, new_normal: Array, normal: Array, new_tangent: Array, tangent: Array) -> Array:
-    """Velocities after the change of the impulses at a slot's points."""
+    """Velocities after the impulses at a slot's points have changed."""
     n, t = new_normal - normal, new_tangent - tangent
     along = slot.normal[0] * n[0] + slot.normal[1] * n[1] + slot.tangent[0] * t[0] + slot.tangent[1] * t[1]
     return velocity + INVERSE * along
 
 
 def solve_position(manifolds: Manifolds, pose: Array, share: float, enough: float) -> tuple[Array, Array]:
-    """One iteration: every point in turn is moved out by a `share` of its overlap. bool[5, N]: all were out enough."""
+    """One iteration: each point in turn moves out by a `share` of its overlap. bool[5, N]: all were far enough out."""
     out = []
     for slot in range(SLOTS):
 

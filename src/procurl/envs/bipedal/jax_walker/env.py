@@ -82,7 +82,7 @@ def begin(terrain: Terrain, push: Array) -> tuple[State, Array]:
 def observe(terrain: Terrain, world: World) -> tuple[Array, Array, Array]:
     """What the student sees, f32[24, N]; where the hull is, and what that is worth, f32[N] each.
 
-    The hull's place is not its centre of mass but the origin in which its corners are given.
+    The hull's place is not its centre of mass but the origin of the frame in which its corners are given.
     """
     (centre_x, centre_y, angle), (speed_x, speed_y, spin) = world.pose, world.velocity
     back_x, back_y = rotate(jnp.cos(angle[HULL]), jnp.sin(angle[HULL]), *CENTRE)

@@ -1,8 +1,8 @@
 """What fast bodies do between two steps: Box2D's continuous collisions.
 
 A body whose path during the step leads too deep into the terrain is stopped at the moment of impact, pushed out and,
-with the velocities that the terrain leaves it, sent on for the rest of the step. It does so alone: joints wait for the
-next step. At most eight times a step.
+with the velocities that the terrain leaves it, sent on for the rest of the step. Each does so alone: joints wait for
+the next step. This happens at most eight times a step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from procurl.envs.bipedal.jax_walker.kernel import in_one_kernel
 from procurl.envs.bipedal.jax_walker.lanes import stage
 from procurl.envs.bipedal.jax_walker.terrain import Terrain
 
-DEPTH, TOLERANCE = SLOP, SLOP / 4  # metres: bodies meet at this distance of their cores
+DEPTH, TOLERANCE = SLOP, SLOP / 4  # metres: bodies meet at this distance between their cores
 MOST_IMPACTS = 8  # of a body in a step
 LOOKS, SEARCHES = 4, 12  # places on the way that are looked at, and steps of the search for the moment of impact
 POSITION_ITERATIONS, VELOCITY_ITERATIONS = 20, 180
@@ -52,7 +52,7 @@ def distances(pieces: Pieces, pose: Array) -> Array:
 
 @stage
 def _distances(pieces: Pieces, faces: Turned) -> Array:
-    """Apart, the nearest points are a corner of the body and any point of the piece, or a corner of the piece and a
+    """If apart, the nearest points are a corner of the body and any point of the piece, or a corner of the piece and a
     point within a face of the body. Overlap is the least along all normals of either.
     """
     apart = jnp.full_like(pieces.x, FAR)
@@ -76,7 +76,7 @@ def next_impact(terrain: Terrain, moving: Moving) -> tuple[Array, Array]:
 
     Bodies that overlap it already are left alone, and those that begin close to it meet it at once. For the others, a
     few places on the way tell whether they go too deep, since a leg can swing through a corner and out again; then a
-    search that takes turns between halving and a secant stops within the tolerance, as Box2D's does.
+    search that alternates between bisection and the secant stops within the tolerance, as Box2D's does.
     """
     begin, end = moving.begin, moving.end
     left = jnp.minimum(collision.turned(begin).x.min(0), collision.turned(end).x.min(0))
@@ -98,7 +98,7 @@ def searched(pieces: Pieces, begin: Array, end: Array, at_begin: Array) -> tuple
         return jnp.where(apart, distances(pieces, between(begin, end, share)), FAR).min(0)
 
     def look(k: Array, found: tuple[Array, Array]) -> tuple[Array, Array]:
-        place, depth = found  # the earliest place that is too deep, but the end if that is: Box2D looks there first
+        place, depth = found  # the end if it is too deep (Box2D looks there first), else the earliest such place
         share = (LOOKS - k) / LOOKS
         distance = closest(share)
         better = (distance < DEPTH - TOLERANCE) & (place != 1)

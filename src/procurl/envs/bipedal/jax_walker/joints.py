@@ -16,7 +16,7 @@ from procurl.envs.bipedal.jax_walker.body import ANGULAR_SLOP, HINGES, INVERSE, 
 from procurl.envs.bipedal.jax_walker.collision import rotate
 from procurl.envs.bipedal.jax_walker.lanes import stage
 
-MOST_TURN = 8 * np.pi / 180  # radians that a limit corrects in an iteration
+MOST_TURN = 8 * np.pi / 180  # radians that a limit corrects in an iteration, at most
 TURN = np.array([[0.0], [0.0], [1.0]], np.float32)  # f32[3, 1]
 
 
@@ -106,7 +106,7 @@ class Solver:
 
         @stage
         def pull(ready: Ready, v_a: Array, v_b: Array, drive: Array, limit: Array) -> Array:
-            """The anchor stays together, with the limit if that pushes and without if not."""
+            """The anchors stay together, with the limit if it pushes and without it if not."""
             turn_a, turn_b = v_a[2] - i_a * drive, v_b[2] + i_b * drive
             apart_x = v_b[0] - v_a[0] + ready.arm_b[0] * turn_b - ready.arm_a[0] * turn_a
             apart_y = v_b[1] - v_a[1] + ready.arm_b[1] * turn_b - ready.arm_a[1] * turn_a

@@ -1,17 +1,17 @@
 """A function of many walkers as one GPU kernel, in which every walker is a program of its own.
 
-XLA makes dozens of kernels of one iteration of the solver, and with some thousand walkers it takes far longer to start
-them than they run. `in_one_kernel` hands a loop of the solver to Pallas as a whole: all numbers of a walker are scalars
-in registers, and the loop ends when that walker is done. An H200 then makes fourteen times as many steps with 1280
-walkers. (A whole step can be one kernel, too, but took two minutes to compile.)
+XLA makes dozens of kernels out of one iteration of the solver, and with a thousand or so walkers, starting them takes
+far longer than running them. `in_one_kernel` hands a loop of the solver to Pallas as a whole: all numbers of a walker
+are scalars in registers, and the loop ends when that walker is done. An H200 then makes fourteen times as many steps
+with 1280 walkers. (A whole step can be one kernel, too, but took two minutes to compile.)
 
 The physics is written for arrays [..., N]. So the function is traced once for a single walker, and its operations are
-repeated for every number of its arrays (`by_numbers`): arithmetic number by number, while shapes, slices and stacks
+repeated for every number of its arrays (`by_numbers`): arithmetic number by number, while reshapes, slices and stacks
 only rearrange which number is where, and cost nothing.
 
-Why scalars, and not a vector of walkers with a thread each? Triton's pass "coalesce" looks at the whole program for
-every vector that is loaded or stored: minutes for each of the solver's loops. Scalars it leaves alone. The threads of a
-warp then all do the same, but a GPU has warps enough for a thousand walkers, and time is lost waiting, not computing.
+Why scalars, and not a vector of walkers with a thread each? Triton's pass "coalesce" goes through the whole program for
+every vector that is loaded or stored: minutes for each of the solver's loops. It leaves scalars alone. The threads of a
+warp then all do the same, but a GPU has enough warps for a thousand walkers, and time is lost waiting, not computing.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def _while(equation: Any, operands: list[Any]) -> list[Numbers]:
 
 
 def _scan(equation: Any, operands: list[Any]) -> list[Numbers]:
-    """Of `fori_loop`: nothing but a carry. (Releases of JAX differ in how they say what is what, hence by shapes.)"""
+    """From a `fori_loop`: nothing but a carry. (Releases of JAX mark it differently, so the shapes have to tell.)"""
     p, variables = equation.params, equation.outvars
     body = p["jaxpr"]
     shapes = [[x.aval.shape for x in outside] for outside in (equation.invars, variables)]

@@ -1,4 +1,4 @@
-"""Walkers side by side, and how to make a compiler do well by them.
+"""Walkers side by side, and how to get fast code for them out of a compiler.
 
 `jax.vmap` puts its axis first, and the physics wants all walkers in one last axis: the compiler vectorises along it,
 and one loop for all walkers ends when the last of them is done. So `lanes` gives a function of arrays [..., N] a rule
@@ -52,9 +52,9 @@ def alone(function: Callable[..., Any]) -> Callable[..., Any]:
 def stage(function: F) -> F:
     """A part of an iteration that is computed once, however often its result is used.
 
-    On a CPU, XLA's fusion computes a value again in every place that uses it, also a long chain of values, each of
+    On a CPU, XLA's fusion computes a value again in every place that uses it, even along a chain of values, each of
     which uses the one before twice: the solver's loop would be twenty times as slow. Neither a barrier nor a jitted
-    function stops it, but a call that may not be inlined does. Other compilers know better, and get a barrier.
+    function prevents that, but a call that may not be inlined does. Other compilers know better, and get a barrier.
     """
     call = jit(function, inline=False)
 

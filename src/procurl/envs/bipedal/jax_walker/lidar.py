@@ -1,6 +1,6 @@
 """What the walker sees of the terrain: ten rays from the hull, downwards to forwards, and how far each one gets.
 
-The rays do not turn with the hull. The nearest hit counts, as a share of the ray's length; a skin is not seen.
+The rays do not turn with the hull. The nearest hit counts, as a share of the ray's length; skins are not seen.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RANGE = 160 / 30  # metres
 ANGLES = 0.15 * np.arange(10)  # from straight down
 RAY_X, RAY_Y = (RANGE * f(ANGLES)[:, None].astype(np.float32) for f in (np.sin, lambda a: -np.cos(a)))  # f32[10, 1]
 IN_SIGHT = int((RAY_X.max() + STEP) / (STEP + LEAST_SPACING)) + 2  # stumps at the smallest spacing
-ALMOST_DOWN = 1e-9  # instead of 0, where a ray is divided by
+ALMOST_DOWN = 1e-9  # instead of dividing by the 0 of a ray straight down
 
 
 def lidar(terrain: Terrain, x: Array, y: Array) -> Array:

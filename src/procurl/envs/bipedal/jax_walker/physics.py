@@ -32,7 +32,7 @@ VELOCITY_ITERATIONS, POSITION_ITERATIONS = 180, 60
 SHARE, ENOUGH = 0.2, -3 * SLOP  # of an overlap that an iteration corrects; the overlap that may remain
 MOST_TRANSLATION, MOST_ROTATION = 2.0, np.pi / 2  # in a step
 SLEEPY_SPEED, SLEEPY_SPIN, TIME_TO_SLEEP = 0.01, 2 * np.pi / 180, 0.5
-PUSHED = np.where(np.arange(5)[:, None] == HULL, INVERSE[0], np.float32(0.0))  # f32[5, 1]  metres/s for a newton second
+PUSHED = np.where(np.arange(5)[:, None] == HULL, INVERSE[0], np.float32(0.0))  # f32[5, 1]  metres/s per newton second
 NEVER = 1 << 20  # a place to the right of everything
 
 
@@ -166,7 +166,7 @@ def by_body(columns: Array) -> list[Array]:
 
 
 def moved(world: World) -> World:
-    """Positions after the step; what is too fast to be true is slowed down."""
+    """Positions after the step; bodies that are impossibly fast are slowed down."""
     x, y, spin = world.velocity
     distance = DT * jnp.hypot(x, y)
     slower = jnp.where(distance > MOST_TRANSLATION, MOST_TRANSLATION / jnp.maximum(distance, 1e-9), 1.0)
@@ -203,7 +203,7 @@ def iterated_positions(manifolds: Manifolds, pose: Array, limit: list[Array]) ->
 
 
 def slept(world: World, at_rest: Array) -> World:
-    """Who has hardly moved for half a second falls asleep, and loses its speed; the next action wakes it."""
+    """A walker that has hardly moved for half a second falls asleep, and loses its speed; the next action wakes it."""
     x, y, spin = world.velocity
     slow = (x * x + y * y <= SLEEPY_SPEED**2) & (jnp.abs(spin) <= SLEEPY_SPIN)
     still = jnp.where(slow.all(0), world.still + DT, 0.0)

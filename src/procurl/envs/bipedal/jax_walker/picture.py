@@ -13,7 +13,7 @@ from procurl.envs.pictures import GOAL_COLOUR, WALL, Canvas, Frame
 SEEN = 3.6  # metres to each side of the hull
 ABOVE = 1.9  # metres above the ground that the camera looks at
 SKY, EARTH, STUMP = (236, 241, 247), (196, 214, 186), (150, 158, 170)
-NEAR, FAR = (228, 118, 40), (126, 62, 12)  # leg
+NEAR, FAR = (228, 118, 40), (126, 62, 12)  # of the near and the far leg
 PAINTED = {RIGHT: FAR, RIGHT_FOOT: FAR, HULL: (86, 96, 196), LEFT: NEAR, LEFT_FOOT: NEAR}  # back to front
 
 

@@ -1,9 +1,9 @@
 """Walkers after the first step of an episode, in which they get a push and no torque: a table, `start.npz`.
 
 They stand on the start pad, so that step depends on the push alone, one number. It is the costliest of all, since the
-body is created out of joint; and a loop that keeps N environments running resets all of them at every step, to take
-what it needs. So the step is looked up: simulated for pushes at equal distances (`tools/walker_start.py`), and linear
-between them, as it is in Box2D to some 1e-5.
+body is created out of joint; and a loop that keeps N environments running resets all of them at every step, only to use
+the few that it needs. So the step is looked up: simulated for evenly spaced pushes (`tools/walker_start.py`), and
+linear between them, as it is in Box2D to within about 1e-5.
 """
 
 from __future__ import annotations

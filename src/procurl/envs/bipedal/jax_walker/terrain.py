@@ -1,6 +1,6 @@
 """A Stump Track as arrays of one size for every task, so that walkers on different tracks share a program.
 
-Stumps stand at equal distances, so that an array of heights and the distance say everything: no stump is searched for.
+Stumps stand at equal distances, so an array of heights and that distance say everything: none has to be searched for.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ def draw_terrain(context: Array, key: Array) -> Terrain:
     pitch = STEP + spacing
     n = jnp.ceil((END - START) / pitch)  # f32[]  stumps
     last = START + (n - 1) * pitch
-    end = jnp.where(last + STEP < END, last + STEP, last)  # nothing lies under the last stump or gap
+    end = jnp.where(last + STEP < END, last + STEP, last)  # no ground lies under the last stump or gap
     drawn = mean + HEIGHT_STD * jax.random.normal(key, (MOST_STUMPS,))
     heights = STEP * jnp.maximum(LEAST_HEIGHT, drawn)
     return Terrain(pitch, end, jnp.where(jnp.arange(MOST_STUMPS) < n, heights, 0.0))
 
 
 def terrain_of(track: Track) -> Terrain:
-    """The same of an explicit track."""
+    """The same for an explicit track."""
     heights = np.zeros(MOST_STUMPS, np.float32)
     heights[: len(track.heights)] = track.heights
     return Terrain(jnp.float32(track.stumps[1] - track.stumps[0]), jnp.float32(track.ground[-1]), jnp.asarray(heights))
 
 
 def first_stump(terrain: Terrain, x: Array) -> Array:
-    """The first stump that reaches beyond x, i32[..., N]; it may lie before the first or behind the last one."""
+    """The first stump that reaches beyond x, i32[..., N]; it may lie before the first or after the last one."""
     return jnp.ceil((x - START - STEP) / terrain.pitch).astype(jnp.int32)
 
 
