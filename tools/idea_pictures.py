@@ -184,8 +184,8 @@ def frame(axes: Any, picture: np.ndarray, title: str) -> None:
 
 def choosing_picture() -> Any:
     """Final return of every strategy with its 95 % interval, a panel for each comparison that is recorded."""
-    figure, row = plt.subplots(1, len(RECORDED), figsize=(11, 3.6), layout="constrained", sharey=True)
-    order = ["Target", "GRADIENT", "PLR", "SPDL", "IID", "ProCuRLUnif", "ProCuRLTarget", "CURROT"]
+    figure, row = plt.subplots(1, len(RECORDED), figsize=(11, 5.6), layout="constrained", sharey=True)
+    order = [*COLOURS][::-1]  # from below
     for axes, (title, stem) in zip(row, RECORDED.items(), strict=True):
         rows = recorded.read(ROOT / f"benchmarks/results/{stem}.json") or []
         for strategy in rows:
