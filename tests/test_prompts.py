@@ -351,6 +351,7 @@ BAD_RECORDS = {
     "too many passes": ({"ids": ["a", "b"], "passes": [1, 9]}, "9 of a group of 8 .id 'b'"),
     "too many for this group": ({"ids": ["a", "b"], "passes": [1, 5], "group": 4}, "5 of a group of 4"),
     "negative passes": ({"ids": ["a", "b"], "passes": [1, -1]}, "-1 of a group"),
+    "a rate for a number of passes": ({"ids": ["a", "b"], "passes": [0.5, 1.0]}, "0.5 of a group of 8 .* rewards="),
     "NaN": ({"ids": ["a", "b"], "passes": [1, np.nan]}, "NaN"),
     "another length": ({"ids": ["a", "b"], "passes": [1]}, "there are 2 ids"),
     "text": ({"ids": ["a"], "passes": ["many"]}, "expected numbers"),

@@ -157,7 +157,7 @@ def targets(given: Any, ids: Ids, pool: Embeddings | None) -> Targets | None:
 
 
 class Results(NamedTuple):
-    """passes[k] of trials[k] samples of the prompt rows[k]; passes may be fractions."""
+    """passes[k] of trials[k] samples of the prompt rows[k]; rewards between 0 and 1 make fractions of passes."""
 
     rows: NDArray[np.int64]
     passes: F64
@@ -174,12 +174,12 @@ def results(ids: Ids, which: Any, passes: Any, group: Any, rewards: Any, usual_g
         return _from_rewards(rows, rewards, group, usual_group)
     size = _groups(usual_group if group is None else group, len(rows))
     count = _array("passes", passes, len(rows), 1)
-    wrong = ~((count >= 0) & (count <= size))
+    wrong = ~((count >= 0) & (count <= size) & (count == np.floor(count)))
     if wrong.any():
         k = int(np.argmax(wrong))
         raise ConfigError(
-            f"passes: {count[k]:g} of a group of {size[k]:g} (id {ids.of(rows[k : k + 1])[0]!r}); expected 0 to the "
-            f"group's size. Nothing was recorded."
+            f"passes: {count[k]:g} of a group of {size[k]:g} (id {ids.of(rows[k : k + 1])[0]!r}); expected whole "
+            f"numbers from 0 to the group's size. Pass rates go into rewards=. Nothing was recorded."
         )
     return Results(rows, count, size)
 
