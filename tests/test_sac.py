@@ -479,7 +479,6 @@ def mean_return(networks, seed):
     return total
 
 
-@pytest.mark.exact
 @pytest.mark.parametrize("learn_entropy", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_small_task_is_learnt(learn_entropy):
     """Walking at full speed to the goal costs 0.4 on average; standing still costs 6.7."""

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from worlds import fast
 
 import procurl
 from procurl.check.teacher import CRITICS, imagined_episodes
@@ -88,12 +89,7 @@ SMALL = {
 }
 
 
-LONG = ("alp-gmm", "currot", "gradient")  # to compile; they are among the slow tests
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in sorted(procurl.TEACHERS)]
-)
+@pytest.mark.parametrize("name", fast("procurl-path", "procurl-target", "learning-progress", "plr"))
 def test_units_of_contexts_and_returns_change_no_choice(name):
     plain = choices(name, **SMALL.get(name, {}))
     exact = choices(name, unit=(4.0, 0.25), scale=1024.0, **SMALL.get(name, {}))
