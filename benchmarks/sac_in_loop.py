@@ -2,9 +2,11 @@
 
     python benchmarks/sac_in_loop.py [--seeds 1] [--capacity 2000000]
     python benchmarks/sac_in_loop.py --device gpu --setting bipedal-jax --seeds 5 --precision tf32
+    python benchmarks/sac_in_loop.py --device gpu --setting bipedal-jax --seeds 5 --precision bf16 --kernels
 
 The walker's sizes: 128 environments play 20 steps each, and 256 updates follow, with layers of 400 and 300 and
 minibatches of 1000. Every part is compiled alone; the matrix products are those of the updates and nothing besides.
+`--kernels` makes the updates of kernels (`students/sac_kernels`), and compares them with those that XLA compiles.
 On a CPU, time is CPU seconds on one core, so that other programs do not count; on a GPU, it is the clock's. The best of
 a few runs counts.
 """
@@ -29,6 +31,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--setting", default="point-mass-1t")
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
     parser.add_argument("--precision", default="float32", help="of the updates' matrix products on a GPU")
+    parser.add_argument("--kernels", action="store_true", help="updates as a few kernels; with bf16 on a GPU")
     return parser.parse_args()
 
 
@@ -45,7 +48,7 @@ from procurl import loop
 from procurl.config import SAC, Config
 from procurl.runs.engine import Engine
 from procurl.runs.seeds import over_seeds
-from procurl.students import replay, sac
+from procurl.students import replay, sac, sac_kernels
 from procurl.students.learners import learner_of
 
 
@@ -53,6 +56,9 @@ def main() -> None:
     config = SAC(
         n_envs=128, n_steps=2560, capacity=ARGS.capacity, start_steps=2560, first_fit=2**30, precision=ARGS.precision
     )
+    sac_kernels.ON = ARGS.kernels
+    if ARGS.kernels and not sac_kernels.usable(config):
+        raise SystemExit("--kernels needs --device gpu --precision bf16, and a JAX with Pallas' Triton backend")
     env, space = procurl.make(ARGS.setting)
     engine = Engine(
         env, procurl.make_teacher("procurl-target", space), Config(sac=config), seeds=tuple(range(ARGS.seeds))
@@ -65,6 +71,8 @@ def main() -> None:
     print(f"an iteration of {ARGS.seeds} seeds: {min(seconds[1:]):.2f} s; of that, each part compiled alone:")
     for name, run in parts(engine, carry, env, config).items():
         print(f"  {name:40} {cheapest(run):8.3f} s")
+    if ARGS.kernels:
+        compare_kernels(engine, carry, config)
     products = products_of(env.obs_size, env.action.size, config)
     operations = ARGS.seeds * config.n_steps // config.every * sum(2 * m * k * n for m, k, n in products) / 1e9
     took = cheapest(product_loop(products, config.n_steps // config.every))
@@ -82,8 +90,7 @@ def parts(engine: Engine, carry: Any, env: Any, config: SAC) -> dict[str, Callab
         tasks = teacher.propose(carry.teacher, k_pick, config.n_steps)
         return learner_of(config, teacher.space).play(carry.student, env, carry.envs, tasks, k_play)[2:]
 
-    def learn(own: Any, trainee: sac.Trainee, t: Any, _: Any) -> Any:
-        return sac.learn(trainee.student, trainee.buffer, n, own.key, config)[0]
+    learn = updates(config)
 
     def draw(own: Any, trainee: sac.Trainee, t: Any, _: Any) -> Any:
         def one(total: Any, i: Any) -> Any:
@@ -100,6 +107,34 @@ def parts(engine: Engine, carry: Any, env: Any, config: SAC) -> dict[str, Callab
         f"their draws, from one of {config.capacity:,}": lambda: drawn(engine.own, full, 0, ()),
         "teaching": lambda: engine._programs.only_teach(engine.own, carry, 0, engine.world),
     }
+
+
+def updates(config: SAC) -> Callable[..., Any]:
+    """An iteration's updates as a new function, which is traced with or without kernels."""
+
+    def learn(own: Any, trainee: sac.Trainee, t: Any, _: Any) -> Any:
+        n = config.n_steps // config.every
+        return sac.learn.__wrapped__(trainee.student, trainee.buffer, n, own.key, config)[0]
+
+    return learn
+
+
+def compare_kernels(engine: Engine, carry: Any, config: SAC) -> None:
+    """Time, and how far the weights end from those of updates that XLA compiles, in units of their way."""
+    learnt, seconds = {}, {}
+    for name, sac_kernels.ON in {"by XLA": False, "by kernels": True}.items():
+        learn = over_seeds(updates(config), engine.seeds.mesh)
+        seconds[name] = cheapest(lambda learn=learn: learn(engine.own, carry.student.trainee, 0, ()))
+        learnt[name] = learn(engine.own, carry.student.trainee, 0, ()).networks
+        print(f"  {'updates ' + name:40} {seconds[name]:8.3f} s")
+    before = carry.student.trainee.student.networks
+    for part in ("actor", "critics"):
+        a, b, c = (
+            np.concatenate([np.ravel(x) for x in jax.tree.leaves(getattr(networks, part))])
+            for networks in (before, *learnt.values())
+        )
+        print(f"  {part}: the two end {np.linalg.norm(b - c) / np.linalg.norm(b - a):.4f} of their way apart")
+    print(f"  kernels take {seconds['by kernels'] / seconds['by XLA']:.2f} of XLA's time")
 
 
 def products_of(obs_size: int, action_size: int, config: SAC) -> list[tuple[int, int, int]]:

@@ -1,12 +1,12 @@
 """Loops of the walker's solver as kernels for a GPU: here they are interpreted, and lowered for CUDA."""
 
-from contextlib import nullcontext
 from functools import cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gpus import an_h200
 
 import procurl
 from procurl.envs.bipedal.jax_walker import impacts, kernel, physics
@@ -92,14 +92,6 @@ def loops():
     world, terrain = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), (state.world, state.terrain))
     assert isinstance(world, World)
     return prepared(world, terrain)
-
-
-def an_h200():
-    """Without a GPU, JAX 0.11 and later have to be told what to lower for."""
-    if not hasattr(jax.sharding, "AbstractDevice"):
-        return nullcontext()
-    device = jax.sharding.AbstractDevice(device_kind="NVIDIA H200", num_cores=None, platform="gpu")
-    return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=device))
 
 
 @pytest.mark.slow

@@ -39,6 +39,11 @@ def step(params: Any, gradient: Any, state: AdamState, lr: float, eps: float = E
     return params, AdamState(mean, square, b1_power, b2_power)
 
 
+def powers(state: AdamState, n: int) -> tuple[Array, Array]:
+    """B1^t and B2^t after each of the next n steps, f32[n]."""
+    return state.b1_power * jnp.cumprod(jnp.full(n, B1)), state.b2_power * jnp.cumprod(jnp.full(n, B2))
+
+
 def clip_to_norm(gradient: Any, limit: float) -> Any:
     """Scale all gradients together down to a global norm."""
     norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(gradient)))

@@ -126,6 +126,10 @@ def learn(student: Student, buffer: Replay, n: int, key: Array, config: SAC) -> 
 
     Minibatches and noise are functions of the key and of the number of updates so far: one key serves them all.
     """
+    from procurl.students import sac_kernels  # which needs this module
+
+    if sac_kernels.usable(config):
+        return sac_kernels.learn(student, buffer, n, key, config)
     k_draw, k_noise = jax.random.split(key)
     obs_size = student.networks.actor[0]["w"].shape[-2]
 
@@ -174,18 +178,25 @@ def update(student: Student, batch: Transitions, key: Array, config: SAC) -> tup
     (loss_actor, log_prob), gradient = jax.value_and_grad(actor_loss, has_aux=True)(actor, critics)
     actor, actor_optimiser = adam.step(actor, gradient, student.actor_optimiser, config.lr, EPS)
 
-    log_entropy, entropy_optimiser = student.log_entropy, student.entropy_optimiser
+    entropy = student.log_entropy, student.entropy_optimiser
     if config.learn_entropy:
-        wanted = -float(batch.action.shape[-1]) if config.target_entropy is None else config.target_entropy
-        gradient = -(log_prob + wanted)
-        log_entropy, entropy_optimiser = adam.step(log_entropy, gradient, entropy_optimiser, config.lr, EPS)
+        entropy = entropy_step(student.log_entropy, log_prob, student.entropy_optimiser, batch.action.shape[-1], config)
 
+    log_entropy, entropy_optimiser = entropy
     targets = jax.tree.map(lambda slow, fast: (1 - config.tau) * slow + config.tau * fast, student.targets, critics)
     updated = Student(
         Networks(actor, critics), targets, log_entropy,
         actor_optimiser, critic_optimiser, entropy_optimiser, student.updates + 1,
     )  # fmt: skip
     return updated, Losses(loss_actor, loss_critic, alpha, log_prob)
+
+
+def entropy_step(
+    log_entropy: Array, log_prob: Array, optimiser: adam.AdamState, action_size: int, config: SAC
+) -> tuple[Array, adam.AdamState]:
+    """The coefficient after a step towards the entropy that is wanted; log_prob: the mean over the minibatch."""
+    wanted = -float(action_size) if config.target_entropy is None else config.target_entropy
+    return adam.step(log_entropy, -(log_prob + wanted), optimiser, config.lr, EPS)
 
 
 def squashed(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
