@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE # the tests start some hundred processes, which would all compile the same sources
 
-.PHONY: demo test test-exact test-other test-slow test-browser test-kill test-kill-everywhere test-ray test-rllib test-suites test-trl versions notebooks stranger lint types bench soak docs dist pythons clean
+.PHONY: demo test test-exact test-other test-slow test-browser test-kill test-kill-everywhere test-ray test-rllib test-suites test-trl test-gpu-programs versions notebooks stranger lint types bench soak docs dist pythons clean
 
 demo: $(READY)  ## compare four teachers in the maze; ends in a table, pictures, a page and a plain word
 	$(BIN)/python examples/demo.py
@@ -30,6 +30,7 @@ test-slow: $(READY)  ## the learning runs as well
 	$(BIN)/python -m pytest -n auto -m "not browser and not ray"
 	$(MAKE) --no-print-directory test-suites
 	$(MAKE) --no-print-directory test-trl
+	$(MAKE) --no-print-directory test-gpu-programs
 
 test-browser: $(READY)  ## the report's page and the documentation in Chromium, which is fetched where none is found
 	$(BIN)/python tools/chromium.py
@@ -55,6 +56,9 @@ test-suites: .venv-suites/.ready  ## gymnax, brax and MuJoCo Playground, in an e
 
 test-trl: .venv-trl/.ready  ## curricula over prompts with TRL, in an environment of its own: it brings many packages
 	.venv-trl/bin/python -m pytest -q tests/test_trl.py
+
+test-gpu-programs: .venv-gpu/.ready  ## all programs compile for a GPU, without one: JAX's CUDA plugin in an environment of its own
+	.venv-gpu/bin/python -m pytest -q tests/test_gpu_programs.py
 
 notebooks: $(READY)  ## run the notebooks and store them with their outputs
 	$(BIN)/python tools/notebooks.py
@@ -117,5 +121,10 @@ $(VENV)/.ray: $(READY)
 	.venv-trl/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[trl]" pytest
 	touch .venv-trl/.ready
 
+.venv-gpu/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-gpu
+	.venv-gpu/bin/python -m pip install --quiet --constraint constraints.txt --editable . jax-cuda12-plugin jax-cuda12-pjrt pytest
+	touch .venv-gpu/.ready
+
 clean:
-	rm -rf $(VENV) .venv-rllib .venv-suites .venv-trl build dist demo-output soak-output
+	rm -rf $(VENV) .venv-rllib .venv-suites .venv-trl .venv-gpu build dist demo-output soak-output
