@@ -50,6 +50,7 @@ from procurl.runs.engine import Engine
 from procurl.runs.seeds import over_seeds
 from procurl.students import replay, sac, sac_kernels
 from procurl.students.learners import learner_of
+from procurl.students.trainee import Trainee
 
 
 def main() -> None:
@@ -92,7 +93,7 @@ def parts(engine: Engine, carry: Any, env: Any, config: SAC) -> dict[str, Callab
 
     learn = updates(config)
 
-    def draw(own: Any, trainee: sac.Trainee, t: Any, _: Any) -> Any:
+    def draw(own: Any, trainee: Trainee, t: Any, _: Any) -> Any:
         def one(total: Any, i: Any) -> Any:
             drawn = replay.sample(trainee.buffer, jax.random.fold_in(own.key, i), config.batch_size, env.obs_size)
             return total + sum(map(jnp.sum, drawn)), None
@@ -112,9 +113,11 @@ def parts(engine: Engine, carry: Any, env: Any, config: SAC) -> dict[str, Callab
 def updates(config: SAC) -> Callable[..., Any]:
     """An iteration's updates as a new function, which is traced with or without kernels."""
 
-    def learn(own: Any, trainee: sac.Trainee, t: Any, _: Any) -> Any:
+    def learn(own: Any, trainee: Trainee, t: Any, _: Any) -> Any:
         n = config.n_steps // config.every
-        return sac.learn.__wrapped__(trainee.student, trainee.buffer, n, own.key, config)[0]
+        return (sac_kernels.learn if sac_kernels.ON else sac.learn)(
+            trainee.student, trainee.buffer, n, own.key, config
+        )[0]
 
     return learn
 

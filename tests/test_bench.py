@@ -97,6 +97,7 @@ def test_blocks_are_joined_and_equal_the_plain_command(finished, tmp_path):
     np.testing.assert_array_equal(result.trace["task_row"][:1], plain.trace["task_row"])
 
 
+@pytest.mark.slow  # the tests that kill benchmarks go on with them, too
 def test_what_is_done_is_skipped_and_more_seeds_are_added(grid, tiny):
     before = {p: p.stat().st_mtime_ns for p in grid.rglob("*.npz")}
     done = bench(tiny, "--out", grid, "--device", "cpu")
@@ -108,6 +109,7 @@ def test_what_is_done_is_skipped_and_more_seeds_are_added(grid, tiny):
     assert procurl.load_result(grid / "point-mass-1t-target").seeds.tolist() == [0, 1], "left alone"
 
 
+@pytest.mark.slow
 def test_a_failed_cell_is_tried_again_reported_and_can_be_repaired(grid, tiny):
     cell = next((grid / "cells").glob("point-mass-1t-iid-s1-*"))
     shutil.rmtree(cell)

@@ -11,18 +11,19 @@ import pytest
 from gpus import an_h200
 
 from procurl.config import SAC
-from procurl.students import replay, sac, sac_kernels
+from procurl.students import replay, sac, sac_kernels, trainee
 from procurl.students.sac_kernels.matrix import Layout, packed, unpacked
+from procurl.students.trainee import Trainee
 
 N = 3  # updates
 
 
-def trainee_of(obs: int, action: int, config: SAC, seed: int = 0) -> sac.Trainee:
+def trainee_of(obs: int, action: int, config: SAC, seed: int = 0) -> Trainee:
     """With steps of noise in its buffer, some of them the last of their episode."""
-    trainee = sac.begin(jax.random.key(seed), obs, action, config)
+    begun = trainee.begin(jax.random.key(seed), obs, action, config)
     rows = jax.random.normal(jax.random.key(seed + 1), (80, 2 * obs + action + 2))
     rows = rows.at[:, obs : obs + action].set(jnp.tanh(rows[:, obs : obs + action]))
-    return trainee._replace(buffer=replay.add(trainee.buffer, rows.at[:, -1].set(rows[:, -1] > 1.0)))
+    return begun._replace(buffer=replay.add(begun.buffer, rows.at[:, -1].set(rows[:, -1] > 1.0)))
 
 
 def both(learn_or_kernels, trainee, config, key):
@@ -70,8 +71,8 @@ def test_seeds_side_by_side_are_each_as_alone():
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *trainees)
     learn = jax.vmap(lambda trainee: interpreted(trainee.student, trainee.buffer, N, key, config))
     together, _ = jax.jit(learn)(stacked)
-    for k, trainee in enumerate(trainees):
-        alone, _ = both(interpreted, trainee, config, key)
+    for k, own in enumerate(trainees):
+        alone, _ = both(interpreted, own, config, key)
         for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
             np.testing.assert_allclose(np.asarray(a)[k], np.asarray(b), atol=1e-5)
 
@@ -81,18 +82,22 @@ def test_a_network_survives_as_a_matrix():
     networks = sac.init(jax.random.key(0), obs_size=5, action_size=3, config=config).networks
     at = Layout(5, 3, *config.hidden)
     for layers in (networks.actor, *networks.critics):
-        matrix = packed(layers, at)
+        matrix = jax.jit(packed, static_argnums=1)(layers, at)
         assert np.count_nonzero(matrix) == sum(np.count_nonzero(x) for x in jax.tree.leaves(layers))
-        for a, b in zip(jax.tree.leaves(unpacked(matrix, at, like=layers)), jax.tree.leaves(layers), strict=True):
+        for a, b in zip(
+            jax.tree.leaves(jax.jit(unpacked, static_argnums=1)(matrix, at, layers)),
+            jax.tree.leaves(layers),
+            strict=True,
+        ):
             np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
 def test_an_update_is_lowered_as_seven_kernels():
     config = SAC(precision="bf16")
-    trainee = jax.eval_shape(lambda: sac.begin(jax.random.key(0), 24, 4, config))
+    begun = jax.eval_shape(lambda: trainee.begin(jax.random.key(0), 24, 4, config))
     key = jax.eval_shape(lambda: jax.random.key(0))
     with an_h200():
-        traced = jax.jit(lambda trainee, key: sac_kernels.learn(*trainee, 2, key, config)).trace(trainee, key)
+        traced = jax.jit(lambda begun, key: sac_kernels.learn(*begun, 2, key, config)).trace(begun, key)
         text = traced.lower(lowering_platforms=("cuda",)).as_text()
     assert text.count("triton") >= 7
 

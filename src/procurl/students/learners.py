@@ -14,12 +14,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from procurl.config import PPO, SAC
-from procurl.students import belief, ppo, replay, returns, rollout, sac
+from procurl.students import belief, ppo, replay, returns, rollout, sac, trainee
 from procurl.students.belief import Belief, Believed
 from procurl.students.critic import StudentCritic
 from procurl.students.replay import Experience
 from procurl.students.returns import Returns
 from procurl.students.rollout import Envs, Rollout
+from procurl.students.trainee import Trainee
 from procurl.students.transitions import Transitions
 from procurl.types import Env, Episodes, Step, Task, TaskSpace, Values
 
@@ -111,7 +112,7 @@ class DoubtedPPO:
 
 
 class SACStudent(NamedTuple):
-    trainee: sac.Trainee
+    trainee: Trainee
     returns: Returns  # where its teacher's values come from
 
     @property
@@ -128,8 +129,8 @@ class SACLearner:
 
     def begin(self, key: Array, env: Env, space: TaskSpace) -> SACStudent:
         k_networks, k_returns = jax.random.split(key)
-        trainee = sac.begin(k_networks, env.obs_size, env.action.size, self.config)
-        return SACStudent(trainee, returns.begin(k_returns, space, self.config))
+        begun = trainee.begin(k_networks, env.obs_size, env.action.size, self.config)
+        return SACStudent(begun, returns.begin(k_returns, space, self.config))
 
     def play(
         self, student: SACStudent, env: Env, envs: Envs, tasks: Task, key: Array
@@ -154,11 +155,11 @@ class SACLearner:
     ) -> tuple[SACStudent, sac.Losses]:
         k_update, k_fit = jax.random.split(key)
         rows = replay.as_rows(played.steps).reshape(self.config.n_steps, -1)
-        trainee, losses = sac.practise(student.trainee, rows, k_update, self.config)
+        learnt, losses = trainee.practise(student.trainee, rows, k_update, self.config)
         known = returns.record(student.returns, episodes, self.learns_range)
         due = returns.is_due(t, self.config)
         known = jax.lax.cond(due, lambda: returns.fitted(known, k_fit, self.learns_range), lambda: known)
-        return SACStudent(trainee, known), losses
+        return SACStudent(learnt, known), losses
 
     def critic(self, student: SACStudent, env: Env) -> Values:
         return student.returns.model

@@ -48,33 +48,11 @@ class Student(NamedTuple):
     updates: Array  # i32[]  made so far
 
 
-class Trainee(NamedTuple):
-    """A student and the steps that it learns from."""
-
-    student: Student
-    buffer: Replay
-
-
 class Losses(NamedTuple):
     actor: Array
     critic: Array
     entropy: Array  # alpha in this update
     log_prob: Array  # mean log-probability of the policy's actions: minus its entropy
-
-
-def begin(key: Array, obs_size: int, action_size: int, config: SAC) -> Trainee:
-    """Nothing has been played yet."""
-    return Trainee(init(key, obs_size, action_size, config), replay.empty(config.capacity, obs_size, action_size))
-
-
-def practise(trainee: Trainee, rows: Array, key: Array, config: SAC) -> tuple[Trainee, Losses]:
-    """An iteration's steps, f32[n_steps, 2 o + a + 2], go into the buffer, and the updates for them follow.
-
-    Losses are means over the updates.
-    """
-    buffer = replay.add(trainee.buffer, rows)
-    student, losses = learn(trainee.student, buffer, config.n_steps // config.every, key, config)
-    return Trainee(student, buffer), jax.tree.map(jnp.mean, losses)
 
 
 def init(key: Array, obs_size: int, action_size: int, config: SAC) -> Student:
@@ -126,10 +104,6 @@ def learn(student: Student, buffer: Replay, n: int, key: Array, config: SAC) -> 
 
     Minibatches and noise are functions of the key and of the number of updates so far: one key serves them all.
     """
-    from procurl.students import sac_kernels  # which needs this module
-
-    if sac_kernels.usable(config):
-        return sac_kernels.learn(student, buffer, n, key, config)
     k_draw, k_noise = jax.random.split(key)
     obs_size = student.networks.actor[0]["w"].shape[-2]
 

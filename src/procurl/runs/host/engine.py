@@ -34,7 +34,7 @@ from procurl.runs.store.state import arranged, named
 from procurl.runs.trace import Trace, is_sound
 from procurl.students import replay
 from procurl.students.regressor import ReturnRegressor
-from procurl.students.sac import Trainee
+from procurl.students.trainee import Trainee
 from procurl.students.transitions import as_transitions, row_width
 from procurl.types import Continuous, HostEnv, Task, Teacher
 

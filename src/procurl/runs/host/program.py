@@ -14,10 +14,10 @@ from procurl.loop import begin_keys, iteration_keys
 from procurl.runs.engine import teach_once
 from procurl.runs.seeds import over_seeds
 from procurl.runs.trace import traced
-from procurl.students import sac
+from procurl.students import trainee
 from procurl.students.critic import Overheard
 from procurl.students.replay import Experience
-from procurl.students.sac import Trainee
+from procurl.students.trainee import Trainee
 from procurl.students.transitions import as_transitions
 from procurl.types import Task
 
@@ -39,7 +39,7 @@ def program_for(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> H
     def begin(key: Array, _: None, t: Array, teacher: Any) -> Any:
         k_teacher, k_student, k_pick = begin_keys(key)
         state = teacher.init(k_teacher)
-        return state, sac.begin(k_student, *sizes, config), teacher.propose(state, k_pick, config.n_envs)
+        return state, trainee.begin(k_student, *sizes, config), teacher.propose(state, k_pick, config.n_envs)
 
     def propose(key: Array, state: Any, t: Array, teacher: Any) -> Task:
         k_pick, *_ = iteration_keys(key, t)
@@ -48,7 +48,7 @@ def program_for(config: SAC, sizes: tuple[int, int], mesh: Mesh, kind: Any) -> H
     def learn(given: tuple[Array, Array], learner: Trainee, t: Array, teacher: Any) -> Any:
         key, rows = given
         _, _, k_learn, _ = iteration_keys(key, t)
-        return sac.practise(learner, rows, k_learn, config)
+        return trainee.practise(learner, rows, k_learn, config)
 
     def watch(key: Array, given: Any, t: Array, teacher: Any) -> Any:
         state, episodes, rows, slot, model, losses, networks = given
