@@ -6,8 +6,9 @@
 
 Every seed carries the states of all strategies, and follows one of them: a sweep over which one. What is played and
 learnt is what the strategy alone would give, up to rounding, and the others see episodes that are none of theirs, which
-has no consequence. The folder holds the sweep, which a cut run goes on from, and in `strategies` an ordinary run folder
-for each; `procurl plot` and `procurl report` read them. Seeds of several such folders are joined by `--join`:
+has no consequence. The folder holds the sweep, from which a cut run goes on (not with `--keep-nothing`), and in
+`strategies` an ordinary run folder for each; `procurl plot` and `procurl report` read them. `--join` joins the seeds of
+several such folders:
 
     python benchmarks/panel.py --join runs/panel runs/panel-2 --out runs/whole-panel
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--precision", default="float32", help="of the updates' products on a GPU")
     parser.add_argument("--kernels", action="store_true", help="updates as a few kernels; with bf16 on a GPU")
     parser.add_argument("--device", choices=["cpu", "gpu"])
+    parser.add_argument(
+        "--minutes", type=float, help="stop at the first evaluation after so long, and keep what is there"
+    )
+    parser.add_argument("--keep-nothing", action="store_true", help="no checkpoints: replay buffers take long to write")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--join", type=Path, nargs="+", help="only join the seeds of these folders")
     return parser.parse_args()
@@ -75,10 +81,12 @@ def main() -> None:
         raise SystemExit("--kernels needs --device gpu --precision bf16, and a JAX with Pallas' Triton backend")
     strategies = Strategies(tuple(strategy(name, space) for name in ARGS.teachers), tuple(ARGS.teachers))
     print(machine_line(), flush=True)
-    with ProgressLine(f"{ARGS.setting}, {len(ARGS.teachers)} strategies") as progress:
+    until = time.monotonic() + 60 * ARGS.minutes if ARGS.minutes else float("inf")
+    with ProgressLine(f"{ARGS.setting}, {len(ARGS.teachers)} strategies") as line:
         found = procurl.sweep(
             env, OneOf(space, strategies), config, over={"teacher.follows": list(range(len(ARGS.teachers)))},
-            seeds=ARGS.seeds, steps=ARGS.steps, out=ARGS.out / "sweep", callback=progress,
+            seeds=ARGS.seeds, steps=ARGS.steps, out=None if ARGS.keep_nothing else ARGS.out / "sweep",
+            callback=lambda progress: line(progress) is not False and time.monotonic() < until,
         )  # fmt: skip
     for name, teacher, result in zip(ARGS.teachers, strategies.each, found.results, strict=True):
         folder = ARGS.out / "strategies" / name.replace(":", "-")
