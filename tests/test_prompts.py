@@ -250,11 +250,12 @@ def equal(a, b):
 RANK = """
 import numpy as np
 from procurl.prompts import PromptCurriculum
-x = np.random.default_rng(0).normal(size=(3000, 32)).astype(np.float32)
-c = PromptCurriculum(3000, x, targets=x[:50] + 1, strategy="procurl-target", candidates=1000)
+x = np.random.default_rng(0).normal(size=(3001, 64)).astype(np.float32)
+c = PromptCurriculum(3001, x, targets=x[:50] + 1, strategy="procurl-target", candidates=1000)
 for t in range(6):
     ids = c.batch(32)
     c.record(ids, (np.array(ids) * 7 + t) % 9)
+c.record(range(3001), np.arange(3001) % 9)  # an evaluation: with threads, the sums over so many depend on their number
 print(ids, c.pass_rates().tobytes().hex()[:4000])
 import sys
 print([m for m in ("jax", "torch", "scipy", "matplotlib", "safetensors") if m in sys.modules], file=sys.stderr)
