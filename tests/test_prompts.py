@@ -67,13 +67,13 @@ def slow_probabilities(strategy, p, p_targets, x, targets, b=5.0, hope=0.05, pai
     return weight / weight.sum()
 
 
+@pytest.mark.parametrize("b", [5.0, 100.0])
 @pytest.mark.parametrize(("strategy", "pairing"), [*((s, "max") for s in STRATEGIES), ("procurl-target", "pair")])
-def test_probabilities_are_those_of_the_slow_formula(strategy, pairing):
-    curriculum, x = made(strategy, doubt="mean", pairing=pairing)
+def test_probabilities_are_those_of_the_slow_formula(strategy, pairing, b):
+    curriculum, x = made(strategy, doubt="mean", pairing=pairing, b=b)
     targets = some_embeddings(5, seed=1).astype(float)
-    slow = slow_probabilities(
-        strategy, curriculum.pass_rates(), curriculum.target_pass_rates(), x.astype(float), targets, pairing=pairing
-    )
+    rates = curriculum.pass_rates(), curriculum.target_pass_rates()
+    slow = slow_probabilities(strategy, *rates, x.astype(float), targets, b, pairing=pairing)
     np.testing.assert_allclose(curriculum.probabilities(), slow, rtol=1e-4)
 
 
