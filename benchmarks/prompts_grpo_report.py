@@ -1,8 +1,8 @@
 """What came out of prompts_grpo.py: tables, the interval that decides, and a picture.
 
 All strategies of a seed share pool, held-out problems and supervised start, so that differences are taken seed by seed
-and their interval is a bootstrap over seeds. The interval that takes the two strategies' seeds as unrelated stands
-beside it.
+and their interval is a bootstrap over seeds. With eight seeds that is a fifth too short, so Student's stands beside it,
+and the interval that takes the two strategies' seeds as unrelated.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.stats
 from arithmetic import FAMILIES, KINDS, TARGET
 
 from procurl.bench.report.style import COLOURS
@@ -47,6 +48,7 @@ DIFFERENCES = (  # the first two decide
     ("procurl-unif-hidden", "uniform"), ("procurl-unif-features", "uniform"),
     ("procurl-unif-hidden", "learnability"), ("procurl-unif-features", "learnability"), ("learnability", "uniform"),
 )  # fmt: skip
+OTHERS = ("Student's", "seeds unrelated")  # other intervals
 KIND_COLOURS = dict(zip(KINDS, ("#D55E00", "#E69F00", "#999999", "#56B4E9"), strict=True))
 
 
@@ -104,7 +106,7 @@ def tables(runs: dict[str, list[Row]]) -> str:
     dealt = text_table(["strategy", *(f"{k}, first half -> second" for k in KINDS)], [*map(dealt_row, runs.items())])
     pairs = [p for p in DIFFERENCES if all(name in runs for name in p)]
     differences = text_table(
-        ["difference (95 % interval over seeds)", "over training", "seeds unrelated", "at the end", "seeds unrelated"],
+        ["difference (95 % interval over seeds)", "over training", *OTHERS, "at the end", *OTHERS],
         [difference_row(runs, a, b) for a, b in pairs],
     )
     parts = [
@@ -124,18 +126,24 @@ def outcome_row(name: str, runs: Sequence[Row]) -> list[str]:
     return [NAMES[name], *means, f"{telling:.2f}", error]
 
 
-def difference(runs: dict[str, list[Row]], a: str, b: str, measure: str) -> tuple[float, np.ndarray, np.ndarray]:
-    """Mean of a - b, its interval seed by seed, and that of seeds taken as unrelated."""
+def difference(runs: dict[str, list[Row]], a: str, b: str, measure: str) -> tuple[float, np.ndarray, list[np.ndarray]]:
+    """Mean of a - b, its interval seed by seed, and two others: Student's, and that of seeds taken as unrelated."""
     x, y = measures(runs[a])[measure], measures(runs[b])[measure]
-    return float(np.mean(x - y)), bootstrap_interval(x - y), bootstrap_difference(x, y)
+    mean, error = mean_and_error(x - y)
+    student = mean + error * scipy.stats.t.ppf([0.025, 0.975], len(x) - 1)
+    return float(mean), bootstrap_interval(x - y), [student, bootstrap_difference(x, y)]
 
 
 def difference_row(runs: dict[str, list[Row]], a: str, b: str) -> list[str]:
     cells = [f"{NAMES[a]} - {NAMES[b]}"]
     for measure in ("over training", "at the end"):
-        mean, paired, unrelated = difference(runs, a, b, measure)
-        cells += [f"{mean:+.3f} [{paired[0]:+.3f}, {paired[1]:+.3f}]", f"[{unrelated[0]:+.3f}, {unrelated[1]:+.3f}]"]
+        mean, paired, others = difference(runs, a, b, measure)
+        cells += [f"{mean:+.3f} {in_brackets(paired)}", *map(in_brackets, others)]
     return cells
+
+
+def in_brackets(interval: np.ndarray) -> str:
+    return f"[{interval[0]:+.3f}, {interval[1]:+.3f}]"
 
 
 def shares(runs: Sequence[Row]) -> np.ndarray:

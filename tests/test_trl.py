@@ -318,10 +318,12 @@ def test_a_checkpoint_of_another_trainer_or_curriculum(tmp_path):
 @pytest.mark.slow
 def test_the_program_of_the_page(tmp_path, monkeypatch):
     """docs/integrations/trl.md as printed, but for the model and the length; docs/prompts.md has the same lines."""
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/integrations/trl.md").read_text(), re.DOTALL)
+    page = (ROOT / "docs/integrations/trl.md").read_text()
+    code, towards_targets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert f"```python\n{code}```" in (ROOT / "docs/prompts.md").read_text()
     monkeypatch.chdir(tmp_path)
     trl_run.dataset().to_json("questions.jsonl")
+    trl_run.dataset().select(range(4)).to_json("benchmark.jsonl")
     trl_run.model().save_pretrained("tiny")
     trl_run.tokenizer().save_pretrained("tiny")
     short = "max_steps=2, max_completion_length=3, use_cpu=True, bf16=False, report_to='none'"
@@ -329,3 +331,7 @@ def test_the_program_of_the_page(tmp_path, monkeypatch):
     names = {"__name__": "__main__"}
     exec(compile(code, "docs/integrations/trl.md", "exec"), names)
     assert names["curriculum"].summary()["records"] == 2
+    exec(compile(towards_targets.replace("Qwen/Qwen3-0.6B", "tiny"), "docs/integrations/trl.md", "exec"), names)
+    curriculum = names["curriculum"]
+    assert curriculum.strategy == "procurl-target" and len(curriculum.target_pass_rates()) == 4
+    assert curriculum.summary()["pool_similarity"] < 0.99  # prompts differ

@@ -119,6 +119,19 @@ def test_the_loaders_state_resumes_it(taken):
 
 
 @needs_verl
+def test_embeddings_and_targets_come_from_files(tmp_path):
+    """The overrides of docs/integrations/trl.md; targets may be ids as well."""
+    x = np.random.default_rng(0).normal(size=(N + 2, 3))
+    np.save(tmp_path / "embeddings.npy", x[:N])
+    np.save(tmp_path / "benchmark.npy", x[N:])
+    where = str(tmp_path / "embeddings.npy")
+    of_files = made(embeddings=where, targets=str(tmp_path / "benchmark.npy")).curriculum
+    by_hand = PromptCurriculum([100 + k for k in range(N)], x[:N], x[N:], group=GROUP)
+    assert of_files.strategy == "procurl-target" and of_files.batch(BATCH) == by_hand.batch(BATCH)
+    assert len(made(embeddings=where, targets=[117, 102, 103]).curriculum.target_pass_rates()) == 3
+
+
+@needs_verl
 def test_another_number_of_the_reward_function_tells_what_passed():
     sampler = made(reward="acc")
     ids = next(iter(loader(sampler)))

@@ -37,20 +37,20 @@ SCORES = "token_level_scores"
 class CurriculumSampler(AbstractCurriculumSampler):  # type: ignore[misc]  # verl need not be there when types are checked
     """Deals the rows of verl's dataset; every row needs an extra_info["index"] of its own.
 
-    Settings are those of `data.sampler.procurl`: any argument of `PromptCurriculum` (embeddings as the path of an .npy
-    file), and `reward`, the name of what the reward function returns besides the score, e.g. acc, if the score itself
-    does not lie between 0 (failed) and 1 (passed).
+    Settings are those of `data.sampler.procurl`: any argument of `PromptCurriculum` (embeddings, also those of targets,
+    as paths of .npy files), and `reward`, the name of what the reward function returns besides the score, e.g. acc, if
+    the score itself does not lie between 0 (failed) and 1 (passed).
     """
 
     def __init__(self, data_source: Any, data_config: Any) -> None:
         options = settings(data_config)
         self._reward = options.pop("reward", None)
         ids = ids_of(data_source)
-        embeddings = options.pop("embeddings", None)
-        if embeddings is not None:
-            embeddings = np.load(numbers.path("embeddings", embeddings), allow_pickle=False)
+        for name in ("embeddings", "targets"):
+            if isinstance(options.get(name), str):
+                options[name] = np.load(numbers.path(name, options[name]), allow_pickle=False)
         try:
-            self.curriculum = PromptCurriculum(ids, embeddings, **options)
+            self.curriculum = PromptCurriculum(ids, **options)
         except TypeError as error:
             raise ConfigError(f"data.sampler.procurl: {error}; expected arguments of PromptCurriculum") from error
         self._row_of = rows_by_id(self.curriculum, ids, 'extra_info["index"]')

@@ -51,12 +51,12 @@ class Regressions:
         precision = self.kept * self.precision + (1 - self.kept) * self.prior
         before, mean = self.mean, self.mean.copy()
         for _ in range(NEWTON_STEPS):
-            rate = logistic(mean @ features.T)  # f64[H, n]
-            slope = np.einsum("hij,hj->hi", precision, mean - before) + (trials * rate - passes) @ features
+            rate = logistic(product(features, mean.T).T)  # f64[H, n]
+            slope = np.einsum("hij,hj->hi", precision, mean - before) + product(trials * rate - passes, features)
             step = np.einsum("hij,hj->hi", inverse(precision + _information(features, trials, rate)), slope)
-            longest = np.abs(step @ features.T).max(axis=1, keepdims=True)
+            longest = np.abs(product(features, step.T)).max(axis=0)[:, None]
             mean -= step * np.minimum(1.0, LONGEST_STEP / np.maximum(longest, 1e-12))
-        self.put(mean, precision + _information(features, trials, logistic(mean @ features.T)))
+        self.put(mean, precision + _information(features, trials, logistic(product(features, mean.T).T)))
 
     def put(self, mean: F64, precision: F64) -> None:
         """Continue from this belief."""

@@ -61,11 +61,12 @@ def pair_log_weights(z: F64, directions: F32, targets: F32, weights: F64, b: flo
     if best <= 0:
         return np.zeros_like(z)
     found = np.empty_like(z)
-    scaled = (targets * (weights * (b / best))[:, None]).astype(np.float32)
+    scaled = np.ascontiguousarray((targets * (weights * (b / best))[:, None]).T, np.float32)
     for first in range(0, len(z), CHUNK):
         here = slice(first, first + CHUNK)
-        exponent = np.maximum(directions[here] @ scaled.T, 0) * z[here, None].astype(np.float32)
-        found[here] = np.log(np.mean(np.exp(exponent), axis=1, dtype=np.float64))
+        exponent = np.maximum(product(directions[here], scaled), 0) * z[here, None].astype(np.float32)
+        best_pair = exponent.max(axis=1, keepdims=True)  # left out of exp, which overflows beyond 88
+        found[here] = best_pair[:, 0] + np.log(np.mean(np.exp(exponent - best_pair), axis=1, dtype=np.float64))
     return found
 
 
