@@ -370,6 +370,8 @@ BAD_CURRICULA = {
     "a misspelt strategy": ({"strategy": "procurl-targt"}, "Did you mean procurl-target"),
     "a group of none": ({"group": 0}, "at least 1"),
     "a negative window": ({"window": -1}, "at least 0"),
+    "a word for False": ({"center": "no"}, "center = 'no': expected True or False"),
+    "a masked array": ({"embeddings": np.ma.masked_greater(X, 0)}, "masked array"),
     "hold_out without ids": ({"embeddings": X, "targets": X, "hold_out": True}, "ids of prompts"),
 }  # fmt: skip
 
@@ -391,6 +393,7 @@ BAD_RECORDS = {
     "a rate for a number of passes": ({"ids": ["a", "b"], "passes": [0.5, 1.0]}, "0.5 of a group of 8 .* rewards="),
     "NaN": ({"ids": ["a", "b"], "passes": [1, np.nan]}, "NaN"),
     "another length": ({"ids": ["a", "b"], "passes": [1]}, "there are 2 ids"),
+    "a masked array": ({"ids": ["a", "b"], "passes": np.ma.array([1, 2], mask=[0, 1])}, "masked array"),
     "text": ({"ids": ["a"], "passes": ["many"]}, "expected numbers"),
     "a group of none": ({"ids": ["a"], "passes": [0], "group": 0}, "at least 1"),
     "nothing": ({"ids": ["a"]}, "either passes"),

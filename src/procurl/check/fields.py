@@ -9,7 +9,7 @@ import numbers
 import re
 from typing import Any, TypeVar
 
-from procurl.check.numbers import real, whole
+from procurl.check.numbers import flag, real, whole
 from procurl.errors import ConfigError, unknown_name
 
 MOST_WHOLE = 2**31 - 1  # whole numbers are computed in 32 bits, too
@@ -84,14 +84,13 @@ def _checked(name: str, value: Any, f: dataclasses.Field[Any]) -> Any:
         return value
     at_least, at_most = f.metadata.get("at_least"), f.metadata.get("at_most")
     if kind == "bool":
-        if not isinstance(value, bool):
-            raise ConfigError(f"{name} = {value!r}: expected True or False")
-    elif kind.startswith("int"):
+        return flag(name, value)
+    if kind.startswith("int"):
         if isinstance(value, float):
             raise ConfigError(f"{name} = {value!r}: expected a whole number")
         number = whole(name, value, -MOST_WHOLE if at_least is None else at_least, at_most)
         return whole(name, number, -MOST_WHOLE, MOST_WHOLE)
-    elif kind.startswith("float"):
+    if kind.startswith("float"):
         as_float = real(name, value, at_least, at_most)
         return value if isinstance(value, int | float) else as_float
     return value

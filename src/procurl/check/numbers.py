@@ -56,6 +56,13 @@ def real(
     return float(number)
 
 
+def flag(name: str, value: Any) -> bool:
+    """True or False, Python's or NumPy's: "no" and [] would otherwise count as one of them, too."""
+    if type(value).__name__ not in ("bool", "bool_"):
+        raise ConfigError(f"{name} = {value!r}: expected True or False")
+    return bool(value)
+
+
 def measured(name: str, value: Any) -> float:
     """A number that an agent or environment gave: finite, however small."""
     number = _number(value)

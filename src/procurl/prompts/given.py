@@ -84,6 +84,7 @@ def _listed(given: Iterable[Any]) -> list[Any]:
 
 def embeddings(given: Any, n: int, name: str = "embeddings", d: int | None = None, center: Any = False) -> Embeddings:
     """f32[n, d], with finite rows that have a direction. `center`: True for their own mean, or a vector to subtract."""
+    _require_no_mask(name, given)
     try:
         rows = np.asarray(given)
     except ValueError:
@@ -107,6 +108,11 @@ def embeddings(given: Any, n: int, name: str = "embeddings", d: int | None = Non
         where = "lies exactly at their mean (center=True)" if centre is not None else "is all zeros"
         raise ConfigError(f"{name}: row {row} {where}, and has no direction; expected another embedding, or drop it")
     return Embeddings(rows, lengths, centre)
+
+
+def _require_no_mask(name: str, given: Any) -> None:
+    if isinstance(given, np.ma.MaskedArray):
+        raise ConfigError(f"{name} is a masked array, whose mask would be lost; expected a plain one: x.filled(...)")
 
 
 def _require_finite(rows: F32, name: str) -> None:
@@ -214,6 +220,7 @@ def _groups(group: Any, n: int) -> F64:
 
 
 def _array(name: str, given: Any, n: int, most_dimensions: int) -> F64:
+    _require_no_mask(name, given)
     try:
         found = np.asarray(given)
         if found.dtype.kind not in "fiub":

@@ -7,6 +7,7 @@ from typing import Any
 
 from procurl import installed
 from procurl.check.fields import checked_fields
+from procurl.check.numbers import flag
 from procurl.errors import ConfigError
 from procurl.presets import SETTINGS, STRATEGIES, teacher_preset
 from procurl.teachers.base import wrapped
@@ -41,9 +42,7 @@ def make_teacher(
         raise ConfigError(
             f"redraw_every = {redraw_every}: {name} remembers its tasks; a new pool is for {', '.join(REDRAWABLE)}"
         )
-    if not isinstance(on_pool, bool):
-        raise ConfigError(f"on_pool = {on_pool!r}: expected True or False")
-    if on_pool and not getattr(cls, "invents", False):
+    if flag("on_pool", on_pool) and not getattr(cls, "invents", False):
         raise ConfigError(f"on_pool: {name} plays tasks of the pool anyway; it is for {', '.join(INVENTORS)}")
     return wrapped(teacher, redraw_every, on_pool)
 
