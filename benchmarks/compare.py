@@ -376,7 +376,7 @@ def draw(names: list[str], settings: list[str], folder: Path, title: str, images
             if lacking:
                 print(f"{name}-{setting}: no picture of all curricula, as nothing is kept of {', '.join(lacking)}")
             pictures = {} if lacking else figures.curriculum(setting, list(results.values()))
-            if "distance" in pictures:  # of all of them, it would be too full
+            if "distance" in pictures and compared:  # of all of them, it would be too full
                 pictures["distance"] = figures.distance_to_target(compared)
             for kind, picture in pictures.items():
                 picture.savefig(folder / f"{name}-{setting}-{kind}.png", dpi=110)

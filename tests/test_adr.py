@@ -69,6 +69,9 @@ def test_half_of_the_tasks_lie_on_a_side_and_each_alike():
 def test_it_begins_in_the_middle_or_where_it_is_told():
     np.testing.assert_allclose(begun(adr(start=None), KEY).side, [[0.45, 0.45], [0.55, 0.55]], atol=1e-6)
     np.testing.assert_allclose(begun(adr(), KEY).side, [[0.05, 0.45], [0.15, 0.55]], atol=1e-6)
+    assert adr(start=np.array([0.3, 1.5])).start == adr(start=[0.3, 1.5]).start == (0.3, 1.5)
+    edge = procurl.task_space([0.1], [3.0], target=[3.0], pool_size=5)  # 0.1 is larger in 32 bits
+    np.testing.assert_allclose(begun(ADR(edge, start=(0.1,)), KEY).side, [[0.0], [0.05]], atol=1e-6)
 
 
 @pytest.mark.parametrize("on_pool", [False, pytest.param(True, marks=pytest.mark.slow)])

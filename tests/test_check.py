@@ -1,7 +1,7 @@
 """`procurl check` and its contracts: sound classes pass, and every kind of slip is found and named."""
 
 import dataclasses
-from functools import cache
+from functools import cache, partialmethod
 
 import gymnasium
 import jax
@@ -232,6 +232,21 @@ def divides(self, state, key, episodes, critic):
     return PoolState(state.log_weights + mean)
 
 
+def has_it_played(self, state, key, episodes, critic, k=2):
+    return PoolState(state.log_weights + critic.play(key, self.space.pool, k).success)
+
+
+def plays_by_chance(self, state, key, episodes, critic):
+    def played():
+        return has_it_played(self, state, key, episodes, critic)
+
+    return jax.lax.cond(jax.random.bernoulli(key), played, lambda: state)
+
+
+def withholds(self, state, key, n):
+    return walks().from_pool(key, jnp.zeros(n, jnp.int32))._replace(learn=jnp.ones(n, bool))
+
+
 @pytest.mark.parametrize(
     ("methods", "message"),
     [
@@ -255,6 +270,10 @@ def divides(self, state, key, episodes, critic):
             "init gives another state for the same key",
         ),
         ({"propose": None}, "it has no method `propose`"),
+        ({"observe": has_it_played}, "calls critic.play must say so: plays: ClassVar"),
+        ({"observe": partialmethod(has_it_played, k=0), "plays": True}, "critic.play: k = 0: expected at least 1"),
+        ({"observe": plays_by_chance, "plays": True}, "critic.play inside lax.cond"),
+        ({"propose": withholds}, "gives tasks with `learn` must say so: withholds: ClassVar"),
     ],
 )
 def test_every_slip_of_a_teacher_is_found(methods, message):

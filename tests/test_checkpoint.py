@@ -22,6 +22,7 @@ import procurl
 from procurl.errors import CheckpointError, ConfigError, RunFolderError
 from procurl.runs import interrupt
 from procurl.runs.engine import Engine
+from procurl.runs.provenance import describe, rebuilt
 from procurl.runs.store import checkpoint, disk
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -79,6 +80,15 @@ def test_a_cut_run_goes_on_bitwise(setting, teacher, tmp_path, monkeypatch):
     assert_same(whole, resumed)
     whole.save(tmp_path / "whole")
     assert deterministic_files(tmp_path / "run") == deterministic_files(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", sorted(procurl.TEACHERS))
+def test_every_strategy_is_made_again_from_its_description(name):
+    """As `procurl resume` does it. ADR's start and VDS's layers are tuples."""
+    env, space = procurl.make("maze-plane")
+    described = describe(env, procurl.make_teacher(name, space), SMALL, (0,), 256)
+    env, teacher, config = rebuilt(described)
+    assert describe(env, teacher, config, (0,), 256) == described and config == SMALL
 
 
 def train_and_die(folder, teacher, seeds, how, number):

@@ -108,6 +108,8 @@ def test_plot_draws_curves_and_curricula(run_folder, tmp_path, command):
         (["train", "point-mass-1t", "--set", "betta=1"], "unknown option 'betta'. Did you mean beta"),
         (["train", "point-mass-1t", "--set", "beta"], "expected NAME=VALUE"),
         (["train", "point-mass-1t", "--set", "beta=high"], "--set beta=high: expected a value of type float"),
+        (["train", "point-mass-1t", "--teacher", "adr", "--set", "start=0,a"], "expected a value of type tuple[float"),
+        (["train", "point-mass-1t", "--teacher", "adr", "--set", "start=0,8"], "(0.0, 8.0), expected a context, 3 num"),
         (["train", "point-mass-1t", "--set", "pairing=mean"], "--set pairing=mean: expected a value of type Literal"),
         (["train", "point-mass-1t", "--set", "similarity=x"], "cannot be given on the command line"),
         (["train", "point-mass-1t", "--set", "ppo.n_envs=7"], "not divisible by ppo.n_envs = 7"),

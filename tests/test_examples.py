@@ -4,15 +4,17 @@ import importlib
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from worlds import SMALL
 
 import procurl
-from procurl.errors import ConfigError
+from procurl.errors import ConfigError, NonFiniteError
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -63,8 +65,29 @@ def test_levels_that_are_arrays(monkeypatch):
         maps = np.asarray(jax.vmap(env.reset)(tasks)[0].walls)[:, 1:-1, 1:-1]
         np.testing.assert_array_equal(maps, walls[first : first + len(maps)])
         np.testing.assert_allclose(maps.mean(axis=(1, 2)), tasks.context[:, 0], atol=0.03)
-    with pytest.raises(ConfigError, match=r"Rooms looks its tasks up by their number.*CURROT invents.*on_pool=True"):
-        procurl.train(env, procurl.make_teacher("currot", space))
+    for name, around in (("currot", {}), ("iid", {"redraw_every": 1000})):
+        with pytest.raises(ConfigError, match=r"Rooms looks its tasks up by their number.*invents.*on_pool=True"):
+            procurl.train(env, procurl.make_teacher(name, space, **around))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Inventor(procurl.IID):
+    """Its tasks have no numbers, and it does not say so."""
+
+    def propose(self, state, key, n):
+        return super().propose(state, key, n)._replace(row=jnp.full(n, -1))
+
+
+@pytest.mark.slow
+def test_a_task_without_a_number_stops_the_seed(monkeypatch):
+    """It would be played on the last map."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import level_maps
+
+    space, walls = level_maps.tasks_and_maps(pool_size=12, n_targets=3)
+    with pytest.raises(NonFiniteError, match="or a task without a number to an environment with by_number"):
+        procurl.train(level_maps.Rooms(jnp.asarray(walls)), Inventor(space), SMALL, seeds=1, steps=256)
 
 
 @pytest.mark.slow

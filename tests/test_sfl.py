@@ -123,7 +123,7 @@ def test_what_is_refused():
     for fields, message in (
         ({"rho": 1.5}, "rho = 1.5, expected a share between 0 and 1"),
         ({"n_kept": 50}, "n_kept = 50 of n_tried = 40 tasks, expected no more"),
-        ({"n_episodes": 1}, "n_episodes = 1: expected at least 2"),
+        ({"n_episodes": 1}, "n_episodes = 1: expected at least 2 and at most 10000"),
         ({"every": 0}, "every = 0: expected at least 1"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -164,6 +164,13 @@ def test_steps_that_could_not_be_counted_are_refused():
 
     with pytest.raises(ConfigError, match="critic.play inside lax.cond.*when="):
         jax.eval_shape(asks_inside, params)
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5, None, True, 10**6])
+def test_a_number_of_episodes_that_is_none_is_refused(k):
+    critic = Overheard(StudentCritic(Walk(), None), Player(Walk(), None, False))
+    with pytest.raises(ConfigError, match="critic.play: k = .*expected"):
+        critic.play(KEY, walk_space().pool, k)
 
 
 @pytree

@@ -57,8 +57,8 @@ def require_fit(env: Env | HostEnv, teacher: Teacher) -> None:
     if getattr(env, "by_number", False) and getattr(teacher, "invents", False):
         raise ConfigError(
             f"{type(env).__name__} looks its tasks up by their number (by_number), and {type(teacher).__name__} "
-            f"invents contexts, which have none: give make_teacher(..., on_pool=True), or take a strategy over the "
-            f"pool, e.g. plr"
+            f"invents contexts, which have none: give make_teacher(..., on_pool=True), leave redraw_every out, or take "
+            f"a strategy over the pool, e.g. plr"
         )
     task = jax.tree.map(lambda x: x[0], teacher.space.pool)
     obs = jax.eval_shape(env.reset, task)[1]

@@ -23,8 +23,10 @@ from procurl.check.findings import (
     told,
 )
 from procurl.check.space import task_problems
+from procurl.loop import require_said
 from procurl.programs import jit
 from procurl.runs.store.state import load_state, save_state
+from procurl.students.critic import Overheard
 from procurl.teachers.ranged import in_range
 from procurl.types import Episodes, Rollouts, Task, TaskSpace, Teacher
 
@@ -103,6 +105,8 @@ def teacher_findings(teacher: Teacher, n: int) -> Findings:
         if not equal(state, load_state(path, state)):
             found.problem("the state is not the same after saving and loading it")
     _observe(found, teacher, state, key, propose, observe)
+    with found.within("observe(state, key, episodes, critic)"):
+        _declared(teacher, state, key, imagined_episodes(key, tasks))
     with found.within("init and propose under vmap"):
         _side_by_side(found, teacher, key, n)
     return found
@@ -143,6 +147,18 @@ def _observe(found: Findings, teacher: Teacher, state: Any, key: Array, propose:
             watched = after
             turn_key = jax.random.fold_in(key, turn)
             _proposals(found, what, teacher.space, watched, propose(teacher, watched, turn_key))
+
+
+def _declared(teacher: Teacher, state: Any, key: Array, played: Episodes) -> None:
+    """A teacher that has the student play, or withholds tasks from it, must say so, as in `loop.iteration`."""
+
+    def steps_asked(teacher: Teacher, state: Any, played: Episodes) -> Array | None:
+        critic = Overheard(CRITICS["mixed"], CRITICS["mixed"])  # type: ignore[arg-type]  # a player, imagined as well
+        teacher.observe(state, key, played, critic)
+        return critic.steps
+
+    asked = jax.eval_shape(steps_asked, teacher, state, played)
+    require_said(teacher, plays=asked is not None, withholds=played.task.learn is not None)
 
 
 def _watched(

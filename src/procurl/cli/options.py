@@ -87,8 +87,9 @@ def parse_value(flag: str, name: str, text: str, kind: str) -> Any:
             return None
         if kind == "bool":
             return {"true": True, "false": False}[text.lower()]
-        if kind.startswith("tuple[int"):
-            return tuple(int(x) for x in text.strip("()[]").split(",") if x.strip())
+        if kind.startswith("tuple["):
+            number = int if kind.startswith("tuple[int") else float
+            return tuple(number(x) for x in text.strip("()[]").split(",") if x.strip())
         if kind.startswith("int"):
             return int(text)
         if kind.startswith("float"):

@@ -50,8 +50,9 @@ def error_of(failures: Iterable[Failure], teacher: Teacher, n_seeds: int) -> Non
     if first.what == "context":
         return NonFiniteError(
             f"seed {first.seed}: {type(teacher).__name__} proposed a context outside the task space (or NaN, "
-            f"from weights that are no distribution) at iteration {first.iteration}. Let it pass its contexts "
-            f"through space.project, and try procurl.check_teacher."
+            f"from weights that are no distribution; or a task without a number to an environment with by_number) at "
+            f"iteration {first.iteration}. Let it pass its contexts through space.project, and try "
+            f"procurl.check_teacher."
         )
     others = f" No seed is left of {n_seeds}." if n_seeds > 1 else ""
     return NonFiniteError(

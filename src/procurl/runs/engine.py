@@ -120,7 +120,9 @@ def _programs(shared_config: Config, mesh: Mesh, kind: Any) -> Programs:
     def iterate(own: Own, carry: Carry, t: Array, world: Any) -> tuple[Carry, Trace]:
         env, teacher, config = own_world(own, world, shared_config)
         after, happened = loop.iteration(carry, own.key, t, env, teacher, config)
-        return after, traced(teacher.space, *happened, weights=after.student.params, teacher=after.teacher)
+        by_number = getattr(env, "by_number", False)
+        weights = after.student.params
+        return after, traced(teacher.space, *happened, weights=weights, teacher=after.teacher, by_number=by_number)
 
     def score(own: Own, params: Any, t: Array, world: Any) -> Scores:
         env, teacher = world

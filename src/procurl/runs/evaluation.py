@@ -16,11 +16,9 @@ from procurl.check.numbers import whole
 from procurl.devices import require_32_bits
 from procurl.errors import ConfigError
 from procurl.students.acting import acting
-from procurl.students.episodes import play_out
+from procurl.students.episodes import most_each, play_out
 from procurl.students.nets import Params
 from procurl.types import Env, Task, random_seeds
-
-MOST_AT_ONCE = 1_000_000  # episodes: all are played side by side
 
 
 class Scores(NamedTuple):
@@ -56,7 +54,7 @@ def evaluate(
             "result.params"
         )
     n = tasks.seed.shape[0]
-    episodes = whole("episodes", episodes, 1, max(MOST_AT_ONCE // n, 1))
+    episodes = whole("episodes", episodes, 1, most_each(n))
     key, k_seed = jax.random.split(key)
     repeated = jax.tree.map(lambda x: jnp.repeat(x, episodes, axis=0), tasks)
     if fixed_tests:

@@ -144,7 +144,8 @@ def _rebuilt_teacher(description: dict[str, Any], space: TaskSpace, named: Named
             return wrapped(_with_stored(teacher, stored), **around)
     teacher_class = next(cls for cls in TEACHERS.values() if cls.__name__ == description["teacher"]["class"])
     functions = {f.name for f in dataclasses.fields(teacher_class) if "help" not in f.metadata}
-    return wrapped(teacher_class(space, **{k: v for k, v in stored.items() if k not in functions}), **around)
+    fields = {k: _read(v) for k, v in stored.items() if k not in functions}
+    return wrapped(teacher_class(space, **fields), **around)
 
 
 def own_parts(description: dict[str, Any], notes: Notes) -> list[str]:
@@ -193,11 +194,17 @@ def _with_stored(thing: Any, stored: dict[str, Any]) -> Any:
     for f in dataclasses.fields(thing):
         if f.init and f.name in stored:
             now, then = getattr(thing, f.name), stored[f.name]
-            if isinstance(now, tuple) and isinstance(then, str) and re.fullmatch(r"\([\d, -]*\)", then):
-                changes[f.name] = tuple(map(int, re.findall(r"-?\d+", then)))  # described as Python writes it
-            elif _is_plain(now) and _is_plain(then):
+            then = then if isinstance(now, str) else _read(then)
+            if all(_is_plain(value) or isinstance(value, tuple) for value in (now, then)):
                 changes[f.name] = then
     return dataclasses.replace(thing, **changes)  # type: ignore[type-var]
+
+
+def _read(stored: Any) -> Any:
+    """A field as a description has it; a tuple of numbers is described as Python writes it."""
+    if isinstance(stored, str) and re.fullmatch(r"\([-+\d.e, ]*\)", stored):
+        return tuple(json.loads(f"[{stored[1:-1].rstrip(', ')}]"))
+    return stored
 
 
 def _is_plain(value: Any) -> bool:

@@ -52,7 +52,7 @@ class Trace(NamedTuple):
     losses: dict[str, Array]  # f32 each, by name
     values: dict[str, Array]  # f32 each, see `value_numbers`; and the range, where it is learnt
     finite: Array  # bool[6]  see FINITE
-    inside: Array  # bool  all contexts that began lie in the space
+    inside: Array  # bool  all tasks that began lie in the space
     place: Place | None  # for the diagnosis of a failure; not kept in the log
     asked: Array | None = None  # i32  environment steps played for the teacher alone, beside the student's own
 
@@ -76,8 +76,12 @@ def traced(
     asked: Array | None = None,
     weights: Any = (),
     teacher: Any = (),
+    by_number: bool = False,
 ) -> Trace:
-    """`losses`: a named tuple of numbers. `weights`: the student's, and `teacher`: its state, after the iteration."""
+    """`losses`: a named tuple of numbers. `weights`: the student's, and `teacher`: its state, after the iteration.
+
+    `by_number`: the environment looks tasks up by their number, so that a task without one cannot be played.
+    """
     value_range = teacher.range.ends if _learns(teacher) else space.value_range
     n = episodes.started.shape[0]
     kept = jnp.nonzero(episodes.started, size=TASKS_KEPT, fill_value=n)[0]
@@ -86,6 +90,8 @@ def traced(
         return jnp.sum(jnp.where(episodes.finished, x, 0.0)) / jnp.sum(episodes.finished)
 
     inside = jnp.all(space.inside(episodes.task.context), axis=1)
+    if by_number:
+        inside = inside & (episodes.task.row >= 0)
     astray = episodes.started & ~inside
     loss_sum = sum(jax.tree.leaves(losses), jnp.float32(0.0))
     finite = ((episodes.ret, played.reward), played.obs, played.value, loss_sum, weights)

@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from procurl.check.numbers import whole
 from procurl.errors import ConfigError, cannot_play
 from procurl.programs import innermost_trace
 from procurl.students import nets
 from procurl.students.acting import acting
-from procurl.students.episodes import play_out
+from procurl.students.episodes import most_each, play_out
 from procurl.students.nets import Params
 from procurl.types import Env, Rollouts, Task, Values, random_seeds
 
@@ -74,6 +75,7 @@ class Overheard:
                 "critic.play inside lax.cond, a loop or a vmap of the teacher's own: its steps could not be counted. "
                 "Call it outside, with when=... for the iterations in which nothing is to be played"
             )
+        k = whole("critic.play: k", k, 1, most_each(len(tasks.seed)))
         rollouts = self._player.play(key, tasks, k, when)
         self.steps = rollouts.steps if self.steps is None else self.steps + rollouts.steps
         return rollouts

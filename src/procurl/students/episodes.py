@@ -11,6 +11,8 @@ from jax import Array
 from procurl.students.acting import Acting
 from procurl.types import Env, Task
 
+MOST_AT_ONCE = 1_000_000  # episodes
+
 
 class Outcomes(NamedTuple):
     """One row per episode."""
@@ -18,6 +20,11 @@ class Outcomes(NamedTuple):
     ret: Array  # f32[n]
     success: Array  # bool[n]
     length: Array  # f32[n]
+
+
+def most_each(n: int) -> int:
+    """How many episodes each of n tasks may have, as all are played side by side."""
+    return max(MOST_AT_ONCE // max(n, 1), 1)
 
 
 def play_out(

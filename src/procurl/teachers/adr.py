@@ -63,13 +63,15 @@ class ADR:
             self._check_start()
 
     def _check_start(self) -> None:
-        if not isinstance(self.start, tuple | list) or len(self.start) != self.space.dim:
+        given = self.start.tolist() if isinstance(self.start, np.ndarray | jax.Array) else self.start
+        if not isinstance(given, tuple | list) or len(given) != self.space.dim:
             raise ConfigError(f"ADR: start = {self.start!r}, expected a context, {self.space.dim} numbers")
-        object.__setattr__(self, "start", tuple(real("ADR: start", x) for x in self.start))
+        object.__setattr__(self, "start", tuple(real("ADR: start", x) for x in given))
         low, high = self.space.low, self.space.high
         if isinstance(low, jax.core.Tracer) or not isinstance(low, jax.Array | np.ndarray) or low.ndim != 1:
             return  # no values to look at
-        if not bool(np.all((np.asarray(low) <= self.start) & (np.asarray(self.start) <= np.asarray(high)))):
+        start = np.array(self.start, np.float32)  # as the bounds are: the space's own edge lies inside
+        if not bool(np.all((np.asarray(low) <= start) & (start <= np.asarray(high)))):
             raise ConfigError(f"ADR: start = {self.start}, expected a context inside the space")
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +65,7 @@ class Redrawn:
     of the values alone, nothing is lost.
     """
 
+    invents: ClassVar[bool] = True  # the tasks of a later pool have no numbers
     teacher: Any
     redraw_every: int = param(2_000_000, "environment steps after which the pool is drawn anew", at_least=1)
 

@@ -46,7 +46,7 @@ class SFL(PoolTeacher):
 
     every: int = param(25, "iterations after which tasks are tried out again", at_least=1)
     n_tried: int = param(200, "tasks tried out each time (N), at most the whole pool", at_least=1, static=True)
-    n_episodes: int = param(4, "episodes of each (k)", at_least=2, static=True)
+    n_episodes: int = param(4, "episodes of each (k)", at_least=2, at_most=10_000, static=True)
     n_kept: int = param(50, "the most learnable of them, which are trained on (K)", at_least=1, static=True)
     rho: float = param(0.5, "share of proposals from the tasks that were kept, 0 to 1", at_least=0)
 
