@@ -16,7 +16,8 @@ from procurl.errors import ConfigError
 from procurl.programs import jit
 from procurl.targets import Mixture
 from procurl.teachers import nadaraya_watson
-from procurl.teachers.currot import CURROT, candidates, in_ball, in_blocks
+from procurl.teachers.base import where
+from procurl.teachers.currot import CURROT, candidates, in_ball
 from procurl.teachers.nadaraya_watson import estimate, estimate_around, in_random_order
 from procurl.teachers.success_buffer import Pairs, absorb, latest, no_pairs, remember, search_samples
 
@@ -234,13 +235,15 @@ def test_candidates_stay_in_the_ball_and_look_ahead():
     assert (gap.min(axis=1) >= np.linalg.norm(np.asarray(straight) - aim, axis=1) - 1e-5).all(), "nothing is nearer"
 
 
-@pytest.mark.parametrize("n", [0, 5, 16, 20, 39, 40])
-def test_only_the_first_are_moved_in_blocks(n):
-    """Whole blocks of 16 are moved, so up to 15 more than asked for; the last block overlaps the one before."""
-    particles, step = np.zeros((40, 2), np.float32), np.arange(40, dtype=np.float32)
-    moved = jax.jit(lambda n: in_blocks(lambda x, step: x + step[:, None] + 1, n, particles, step))(np.int32(n))
-    expected = np.where(np.arange(40) < -(-n // 16) * 16, step + 1, 0)
-    np.testing.assert_array_equal(moved, np.stack([expected, expected], axis=1))
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+def test_only_what_is_chosen_is_computed(share):
+    chosen = np.random.default_rng(0).random(40) < share
+    x = np.arange(80, dtype=np.float32).reshape(40, 2)
+    got = where_in_blocks(chosen, x, np.arange(40, dtype=np.float32))
+    np.testing.assert_array_equal(got, np.where(chosen[:, None], x + np.arange(40)[:, None] + 1, x))
+
+
+where_in_blocks = jax.jit(lambda chosen, x, y: where(chosen, lambda x, y: x + y[:, None] + 1, (x, y), x, 16))
 
 
 CORNERS = Mixture(low=((0.3, 0.3), (2.7, 0.3)), high=((0.3, 0.3), (2.7, 0.3)), std=((0.1, 0.1), (0.1, 0.1)))

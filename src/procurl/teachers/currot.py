@@ -9,7 +9,6 @@ estimated from the returns of finished episodes; the critic is not asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -20,7 +19,7 @@ from jax import Array
 from procurl.check.fields import check_fields, param
 from procurl.errors import ConfigError
 from procurl.programs import pytree
-from procurl.teachers.base import level, once_if
+from procurl.teachers.base import level, once_if, where
 from procurl.teachers.nadaraya_watson import estimate, estimate_around, in_random_order
 from procurl.teachers.success_buffer import Pairs, absorb, latest, no_pairs, remember, search_samples
 from procurl.teachers.transport import assign, require_distances, squared_distances
@@ -189,24 +188,10 @@ class CURROT:
             choice = jnp.where(jnp.any(good, axis=1), nearest, jnp.argmax(value, axis=1))  # argmax: staying wins a tie
             return jnp.take_along_axis(places, choice[:, None, None], axis=1)[:, 0]
 
-        blocked_first = jnp.argsort(free)
-        n_blocked = jnp.where(jnp.any(known.ret != 0), jnp.sum(~free), 0)  # where nothing is known, all stay
-        given = (x[blocked_first] for x in (particles, aim, valid))
-        best = in_blocks(best_around, n_blocked, *given)
-        return jnp.where(free[:, None], straight, jnp.zeros_like(best).at[blocked_first].set(best))
-
-
-def in_blocks(moved: Callable[..., Array], n: Array, particles: Array, *more: Array) -> Array:
-    """The particles with the first n of them, at least, moved: a block at a time."""
-    block = min(particles.shape[0], BLOCK if jax.default_backend() == "cpu" else BLOCK_OFF_CPU)
-
-    def one_block(carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        done, result = carry
-        first = jnp.minimum(done, particles.shape[0] - block)  # the last block may overlap the one before
-        given = (jax.lax.dynamic_slice_in_dim(x, first, block) for x in (particles, *more))
-        return done + block, jax.lax.dynamic_update_slice_in_dim(result, moved(*given), first, 0)
-
-    return jax.lax.while_loop(lambda carry: carry[0] < n, one_block, (jnp.int32(0), particles))[1]
+        blocked = ~free & jnp.any(known.ret != 0)  # where nothing is known, all stay
+        otherwise = jnp.where(free[:, None], straight, particles)
+        block = BLOCK if jax.default_backend() == "cpu" else BLOCK_OFF_CPU
+        return where(blocked, best_around, (particles, aim, valid), otherwise, block)
 
 
 def in_ball(key: Array, n: int, d: int) -> Array:

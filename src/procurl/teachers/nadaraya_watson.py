@@ -15,13 +15,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from procurl.teachers.base import once_if
+from procurl.teachers.base import once_if, where
 from procurl.teachers.success_buffer import Pairs
 from procurl.teachers.transport import squared_distances
 
 NEAREST = 10  # pairs that count where none is in reach
 CONSULTED = 64  # pairs that a particle looks at, at most
 FINE, COARSE = 16, 10  # halvings of the interval in which the tenth nearest is sought: from scratch, from good bounds
+LONELY_BLOCK = 64  # places without a pair in reach that are looked after at a time, on a CPU
 PIECE = 32  # entries of a row, among which the chosen ones are counted
 
 
@@ -108,14 +109,21 @@ def local_mean(square: Array, ret: Array, h: Array | float, tenth_within: Within
     total, weights = _row_sums(weight, ret), _row_sums(weight)
     lonely = weights == 0
 
-    def mean_of_nearest(_: Array, square: Array) -> Array:
-        tenth = _tenth_smallest(square, tenth_within, halvings)
-        nearest = ((square <= tenth[..., None]) & jnp.isfinite(square)).astype(jnp.float32)
-        return _row_sums(nearest, ret) / jnp.maximum(_row_sums(nearest), 1.0)
+    # What follows is done for lonely places alone, by their numbers among all of them.
+    flat = square.reshape(lonely.size, -1)
+    low, high = (jnp.broadcast_to(bound, lonely.shape).ravel() for bound in tenth_within)
 
-    # Outside of a loop, XLA would compute the squares once more for every mask.
-    nearby = once_if(jnp.any(lonely), mean_of_nearest, jnp.zeros(lonely.shape), square)
-    return jnp.where(lonely, nearby, total / jnp.where(lonely, 1.0, weights))
+    def mean_of_nearest(place: Array) -> Array:
+        near = flat[place]  # f32[block, k]
+        tenth = _tenth_smallest(near, Within(low[place], high[place]), halvings)
+        nearest = ((near <= tenth[:, None]) & jnp.isfinite(near)).astype(jnp.float32)
+        its_ret = ret.reshape(-1, ret.shape[-1])[place // lonely.shape[-1]]
+        return _row_sums(nearest * its_ret) / jnp.maximum(_row_sums(nearest), 1.0)
+
+    place = jnp.arange(lonely.size)
+    block = LONELY_BLOCK if jax.default_backend() == "cpu" else lonely.size
+    nearby = where(lonely.ravel(), mean_of_nearest, (place,), jnp.zeros(lonely.size), block)
+    return jnp.where(lonely, nearby.reshape(lonely.shape), total / jnp.where(lonely, 1.0, weights))
 
 
 def _tenth_smallest(square: Array, within: Within, halvings: int) -> Array:
