@@ -16,8 +16,9 @@ from procurl.errors import ConfigError
 from procurl.programs import jit
 from procurl.targets import Mixture
 from procurl.teachers import nadaraya_watson
+from procurl.teachers.base import where
 from procurl.teachers.currot import CURROT, candidates, in_ball
-from procurl.teachers.nadaraya_watson import estimate, estimate_around
+from procurl.teachers.nadaraya_watson import estimate, estimate_around, in_random_order
 from procurl.teachers.success_buffer import Pairs, absorb, latest, no_pairs, remember, search_samples
 
 N, D, DELTA = 12, 2, 0.6
@@ -158,11 +159,14 @@ def slow_estimate(context, known, ret, h):
     return np.array(out)
 
 
+def around_all(both, context, around, h, key):
+    return estimate_around(in_random_order(both, key), context, around, h)
+
+
 @jax.jit
 def estimates(both, context, around, h):
     """Of the next test alone, as it is traced with another CONSULTED."""
-    there = estimate_around(both, context, around, h, jax.random.key(0), jnp.int32(context.shape[0]))
-    return estimate(both, context, h), there
+    return estimate(both, context, h), around_all(both, context, around, h, jax.random.key(0))
 
 
 @pytest.mark.parametrize("h", [0.02, 0.15, 2.0])
@@ -182,7 +186,7 @@ def test_estimate_equals_the_slow_one(h, size, monkeypatch):
     assert wrong.mean() < 0.02, "all but where the tenth and the eleventh nearest are equally far"
 
 
-everywhere, nearby = jax.jit(estimate), jax.jit(estimate_around)
+everywhere, nearby = jax.jit(estimate), jax.jit(around_all)
 
 
 def test_a_crowd_is_represented_by_a_random_choice():
@@ -193,7 +197,7 @@ def test_a_crowd_is_represented_by_a_random_choice():
     centre = rng.uniform(0.3, 0.7, (40, 2)).astype(np.float32)
     places = centre[:, None] + rng.uniform(-0.3, 0.3, (1, 20, 2)).astype(np.float32)
     all_of_them = np.asarray(everywhere(crowd, places.reshape(-1, 2), 0.1)).reshape(40, 20)
-    drawn = [nearby(crowd, centre, places, 0.1, jax.random.key(s), np.int32(40)) for s in range(30)]
+    drawn = [nearby(crowd, centre, places, 0.1, jax.random.key(s)) for s in range(30)]
     error = np.stack(drawn) - all_of_them
     assert np.abs(error).mean() < 0.08
     assert abs(error.mean()) < 0.02, "no bias over many choices"
@@ -206,7 +210,7 @@ def test_a_crowd_far_away_is_still_asked():
     known = direction / np.linalg.norm(direction, axis=1, keepdims=True)
     crowd = [pairs(known, np.ones(900), 900)]
     places = rng.uniform(-0.1, 0.1, (4, 9, 3)).astype(np.float32)
-    value = nearby(crowd, np.zeros((4, 3), np.float32), places, 0.05, jax.random.key(0), np.int32(4))
+    value = nearby(crowd, np.zeros((4, 3), np.float32), places, 0.05, jax.random.key(0))
     np.testing.assert_allclose(value, 1.0)
 
 
@@ -217,7 +221,8 @@ def test_candidates_stay_in_the_ball_and_look_ahead():
     aim[5:15] = particles[5:15] + 0.05
     valid = rng.random(60) < 0.5
     scattered = jax.jit(lambda key, *given: candidates(in_ball(key, 100, 3), *given))
-    straight, around = scattered(jax.random.key(0), particles, aim, valid, np.float32(0.3))
+    around = scattered(jax.random.key(0), particles, aim, valid, np.float32(0.3))
+    straight = np.asarray(around)[:, 1]
     way = aim - particles
     moved = np.linalg.norm(np.asarray(around) - particles[:, None], axis=-1)
     assert np.isfinite(around).all()
@@ -228,6 +233,17 @@ def test_candidates_stay_in_the_ball_and_look_ahead():
     np.testing.assert_array_equal(straight[:15], aim[:15])
     gap = np.linalg.norm(np.asarray(around) - aim[:, None], axis=-1)
     assert (gap.min(axis=1) >= np.linalg.norm(np.asarray(straight) - aim, axis=1) - 1e-5).all(), "nothing is nearer"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+def test_only_what_is_chosen_is_computed(share):
+    chosen = np.random.default_rng(0).random(40) < share
+    x = np.arange(80, dtype=np.float32).reshape(40, 2)
+    got = where_in_blocks(chosen, x, np.arange(40, dtype=np.float32))
+    np.testing.assert_array_equal(got, np.where(chosen[:, None], x + np.arange(40)[:, None] + 1, x))
+
+
+where_in_blocks = jax.jit(lambda chosen, x, y: where(chosen, lambda x, y: x + y[:, None] + 1, (x, y), x, 16))
 
 
 CORNERS = Mixture(low=((0.3, 0.3), (2.7, 0.3)), high=((0.3, 0.3), (2.7, 0.3)), std=((0.1, 0.1), (0.1, 0.1)))

@@ -182,6 +182,20 @@ def once_if(due: Array, update: Callable[..., State], state: State, *given: Any)
     return jax.lax.while_loop(lambda carry: carry[0], step, (due, state))[1]
 
 
+def where(chosen: Array, found: Callable[..., Array], given: tuple[Array, ...], otherwise: Array, block: int) -> Array:
+    """`jnp.where(chosen, found(*given), otherwise)` for rows, bool[n], where only those of chosen rows are computed,
+    a block at a time.
+    """
+    so_far = jnp.cumsum(chosen)
+
+    def one_block(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        done, result = carry
+        rows = jnp.searchsorted(so_far, done + jnp.arange(1, block + 1))  # beyond the last of them: no row, dropped
+        return done + block, result.at[rows].set(found(*(x[rows] for x in given)), mode="drop")
+
+    return jax.lax.while_loop(lambda carry: carry[0] < so_far[-1], one_block, (jnp.int32(0), otherwise))[1]
+
+
 LARGE = 2**16  # rows; with more, float32 can hardly tell one cumulative probability from the next
 
 

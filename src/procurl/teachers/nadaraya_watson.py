@@ -15,16 +15,15 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from procurl.teachers.base import once_if
+from procurl.teachers.base import once_if, where
 from procurl.teachers.success_buffer import Pairs
 from procurl.teachers.transport import squared_distances
 
 NEAREST = 10  # pairs that count where none is in reach
 CONSULTED = 64  # pairs that a particle looks at, at most
 FINE, COARSE = 16, 10  # halvings of the interval in which the tenth nearest is sought: from scratch, from good bounds
+LONELY_BLOCK = 64  # places without a pair in reach that are looked after at a time, on a CPU
 PIECE = 32  # entries of a row, among which the chosen ones are counted
-# Particles at a time: the data of a hundred places around each then stays in a core's cache. A GPU prefers more.
-BLOCK, BLOCK_OFF_CPU = 16, 128
 
 
 class Within(NamedTuple):
@@ -45,38 +44,32 @@ def estimate(pairs: list[Pairs], context: Array, h: Array | float) -> Array:
     return once_if(jnp.any(ret != 0), values, jnp.zeros(context.shape[0]), context, known, ret)
 
 
-def estimate_around(
-    pairs: list[Pairs], centre: Array, places: Array, h: Array | float, key: Array, n_asked: Array
-) -> Array:
-    """V at c places around each of the first `n_asked` centres, f32[n, d], f32[n, c, d] -> f32[n, c]; 0 for the rest.
+class Neighbours(NamedTuple):
+    """All pairs that count, in random order: the first that matter to a particle are then a random choice of them."""
+
+    context: Array  # f32[m, d]
+    ret: Array  # f32[m]
+    valid: Array  # bool[m]
+
+
+def in_random_order(pairs: list[Pairs], key: Array) -> Neighbours:
+    context, ret, valid = _together(pairs)
+    order = jax.random.permutation(key, context.shape[0])
+    return Neighbours(*jax.lax.optimization_barrier((context[order], ret[order], valid[order])))
+
+
+def estimate_around(known: Neighbours, centre: Array, places: Array, h: Array | float) -> Array:
+    """V at c places around each of n centres, f32[n, d], f32[n, c, d] -> f32[n, c].
 
     The same as `estimate` wherever at most `CONSULTED` pairs can matter to a centre's places; where more can, a random
     choice of them is consulted (the authors, too, cap the number of pairs, by random choice).
     """
-    n, c, d = places.shape
-    known, ret, valid = _together(pairs)
-    order = jax.random.permutation(key, known.shape[0])  # the first that matter are then random ones
-    known, ret, valid = jax.lax.optimization_barrier((known[order], ret[order], valid[order]))
-    block = min(n, BLOCK if jax.default_backend() == "cpu" else BLOCK_OFF_CPU)
-
-    def one_block(carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        done, value = carry
-        first = jnp.minimum(done, n - block)  # the last block may overlap the one before
-        here, around = (jax.lax.dynamic_slice_in_dim(x, first, block) for x in (centre, places))
-        rows, counts, tenth = consulted(here, around, known, valid, h)
-        there = known[rows]  # f32[block, k, d]
-        squares = [(around[:, :, None, k] - there[:, None, :, k]) ** 2 for k in range(d)]
-        square = jnp.where(counts[:, None], sum(squares[1:], squares[0]), jnp.inf)  # f32[block, c, k]
-        tenth = Within(*(bound[:, None] for bound in tenth))  # the same for all places of a centre
-        local = local_mean(square, ret[rows], h, tenth, COARSE)
-        return done + block, jax.lax.dynamic_update_slice_in_dim(value, local, first, 0)
-
-    n_asked = jnp.where(jnp.any(ret != 0), n_asked, 0)
-
-    def unfinished(carry: tuple[Array, Array]) -> Array:
-        return carry[0] < n_asked
-
-    return jax.lax.while_loop(unfinished, one_block, (jnp.int32(0), jnp.zeros((n, c))))[1]
+    rows, counts, tenth = consulted(centre, places, known.context, known.valid, h)
+    there = known.context[rows]  # f32[n, k, d]
+    squares = [(places[:, :, None, i] - there[:, None, :, i]) ** 2 for i in range(places.shape[-1])]
+    square = jnp.where(counts[:, None], sum(squares[1:], squares[0]), jnp.inf)  # f32[n, c, k]
+    tenth = Within(*(bound[:, None] for bound in tenth))  # the same for all places of a centre
+    return local_mean(square, known.ret[rows], h, tenth, COARSE)
 
 
 def consulted(
@@ -116,14 +109,21 @@ def local_mean(square: Array, ret: Array, h: Array | float, tenth_within: Within
     total, weights = _row_sums(weight, ret), _row_sums(weight)
     lonely = weights == 0
 
-    def mean_of_nearest(_: Array, square: Array) -> Array:
-        tenth = _tenth_smallest(square, tenth_within, halvings)
-        nearest = ((square <= tenth[..., None]) & jnp.isfinite(square)).astype(jnp.float32)
-        return _row_sums(nearest, ret) / jnp.maximum(_row_sums(nearest), 1.0)
+    # What follows is done for lonely places alone, by their numbers among all of them.
+    flat = square.reshape(lonely.size, -1)
+    low, high = (jnp.broadcast_to(bound, lonely.shape).ravel() for bound in tenth_within)
 
-    # Outside of a loop, XLA would compute the squares once more for every mask.
-    nearby = once_if(jnp.any(lonely), mean_of_nearest, jnp.zeros(lonely.shape), square)
-    return jnp.where(lonely, nearby, total / jnp.where(lonely, 1.0, weights))
+    def mean_of_nearest(place: Array) -> Array:
+        near = flat[place]  # f32[block, k]
+        tenth = _tenth_smallest(near, Within(low[place], high[place]), halvings)
+        nearest = ((near <= tenth[:, None]) & jnp.isfinite(near)).astype(jnp.float32)
+        its_ret = ret.reshape(-1, ret.shape[-1])[place // lonely.shape[-1]]
+        return _row_sums(nearest * its_ret) / jnp.maximum(_row_sums(nearest), 1.0)
+
+    place = jnp.arange(lonely.size)
+    block = LONELY_BLOCK if jax.default_backend() == "cpu" else lonely.size
+    nearby = where(lonely.ravel(), mean_of_nearest, (place,), jnp.zeros(lonely.size), block)
+    return jnp.where(lonely, nearby.reshape(lonely.shape), total / jnp.where(lonely, 1.0, weights))
 
 
 def _tenth_smallest(square: Array, within: Within, halvings: int) -> Array:

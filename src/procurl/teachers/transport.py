@@ -28,9 +28,8 @@ from procurl.types import TaskSpace
 NARROWEST, WIDEST = 1e-6, 1e15  # of the widest dimension of a space in which distances are measured
 ROUNDS, COOLING = 150, 0.91  # of Sinkhorn's algorithm: a GPU runs many rounds faster than it searches
 # On a CPU, more would take longer than they save.
-TEMPERATURES, HURRIED_COOLING, EXCHANGES = 8, 0.3, 5
-STRETCH, STRETCH_WITH_SPARE = 1.5, 1.3
-FEW = 0.12  # columns to spare, as a share of the rows, up to which SciPy is faster without transposing
+TEMPERATURES, HURRIED_COOLING, EXCHANGES = 10, 0.25, 6
+STRETCH, STRETCH_WITH_SPARE = 1.5, 1.2
 
 
 def assign(cost: Array) -> Array:
@@ -243,8 +242,4 @@ def _assign_finite(cost: np.ndarray, price: np.ndarray) -> np.ndarray:
     reduced = np.zeros((m, m))  # the rows beyond n take the columns that stay free
     np.subtract(cost, price, out=reduced[:n], dtype=np.float64)
     reduced[n:] -= price
-    if m - n <= FEW * n:
-        return linear_sum_assignment(reduced)[1][:n]
-    reduced -= reduced.min(axis=1, keepdims=True)  # SciPy sees to its own rows alone; ours are its columns here
-    owner, column = linear_sum_assignment(reduced.T)
-    return owner[np.argsort(column)[:n]]
+    return linear_sum_assignment(reduced)[1][:n]
