@@ -34,7 +34,7 @@ test-slow: $(READY)  ## the learning runs as well
 
 test-browser: $(READY)  ## the report's page and the documentation in Chromium, which is fetched where none is found
 	$(BIN)/python tools/chromium.py
-	$(BIN)/python -m pytest -m browser tests/test_report.py tests/test_docs.py
+	$(BIN)/python -m pytest -m browser tests/test_report.py tests/test_docs.py tests/test_readme.py
 
 test-kill: $(READY)  ## runs and benchmarks killed at random moments
 	$(BIN)/python -m pytest -n auto --dist loadfile --durations=10 -m "kill and not slow"

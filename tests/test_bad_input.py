@@ -641,7 +641,13 @@ def test_64_bits_are_refused_by_name(entry, world):
         ENTRIES[entry](world)
 
 
-@pytest.mark.parametrize("command", ["train point-mass-1t --steps 64 --device cpu --out run", "check mine.py:space"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "check mine.py:space",
+        pytest.param("train point-mass-1t --steps 64 --device cpu --out run", marks=pytest.mark.slow),
+    ],
+)
 def test_64_bits_are_refused_on_the_command_line(command, tmp_path):
     (tmp_path / "mine.py").write_text("import procurl\n\nspace = procurl.make('point-mass-1t')[1]\n")
     done = subprocess.run(

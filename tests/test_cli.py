@@ -174,6 +174,7 @@ def test_ctrl_c_ends_cleanly(tmp_path):
     assert procurl.load_result(tmp_path / "run").status == "interrupted"
 
 
+@pytest.mark.kill
 def test_sigterm_saves_and_resume_goes_on(tmp_path, run_folder, command):
     """As a cluster stops a job and somebody takes it up again."""
     train = [sys.executable, "-m", "procurl.cli", *map(str, TRAIN), "--steps", "1M"]

@@ -219,6 +219,7 @@ def test_no_strategy_carries_poison_over(teacher):
 
 
 @pytest.mark.exact
+@pytest.mark.slow
 def test_a_seed_in_company_is_as_it_was_alone(healthy):
     s, _, victim = victim_of(healthy, np.random.default_rng(4))
     other = (s + 3) % SEEDS

@@ -192,7 +192,9 @@ def test_the_noise_comes_from_the_seed_of_reset():
 
 @pytest.mark.exact
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("env_id", REGISTERED)
+@pytest.mark.parametrize(
+    "env_id", [i if i == "procurl/Maze-v0" else pytest.param(i, marks=pytest.mark.slow) for i in REGISTERED]
+)
 def test_many_equal_one_by_one(env_id, mode):
     """The same numbers and the same `info` as Gymnasium's own vectorisation of the single environment."""
     n, fields = 4, {"max_steps": 7}

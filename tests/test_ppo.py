@@ -232,7 +232,8 @@ def test_the_corridor_is_sound(discrete):
     procurl.check_env(Corridor(discrete), corridor_space(), steps=12)
 
 
-@pytest.mark.parametrize("discrete", [pytest.param(False, marks=pytest.mark.slow), True])  # test_guards.py has a walk
+@pytest.mark.slow  # test_guards.py has a walk
+@pytest.mark.parametrize("discrete", [False, True])
 def test_solves_a_trivial_task_in_seconds(discrete):
     space = corridor_space()
     config = Config(

@@ -41,6 +41,7 @@ model.learn(100_000)
 """
 
 
+@pytest.mark.browser  # with the other pages
 def test_the_stable_baselines3_script_changes_ten_lines_at_most_and_runs(tmp_path):
     code = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[1]
     plain, curriculum = ({line for line in text.splitlines() if line.strip()} for text in (PLAIN, code))

@@ -199,7 +199,7 @@ def in_double(tree):
     return jax.tree.map(lambda x: np.asarray(x, np.float64) if x.dtype == np.float32 else x, tree)
 
 
-@pytest.mark.parametrize("double", [True, False], ids=["double", "single"])
+@pytest.mark.parametrize("double", [pytest.param(True, marks=pytest.mark.slow), False], ids=["double", "single"])
 @pytest.mark.parametrize("learn_entropy", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["learnt", "fixed"])
 def test_updates_equal_stable_baselines3(learn_entropy, double, monkeypatch):
     """From the same weights, minibatches and noise: one update, then four in a row.

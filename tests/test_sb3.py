@@ -410,6 +410,7 @@ class TestEngine:
         result = sb3_engine.train(env, teacher, config, steps=40 * 256)
         assert result.status == "finished" and result.trace["started"].shape == (1, 40)
 
+    @pytest.mark.slow
     def test_finished_seeds_are_kept_when_a_run_is_cut(self, whole, tmp_path):
         env, teacher, whole, *_ = whole
         calls = []

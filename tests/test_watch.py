@@ -62,7 +62,8 @@ def runs(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "setting", ["point-mass-1t", "maze-plane", "bipedal", pytest.param("minigrid", marks=pytest.mark.slow)]
+    "setting",
+    ["maze-plane", "bipedal", *(pytest.param(s, marks=pytest.mark.slow) for s in ("point-mass-1t", "minigrid"))],
 )
 def test_every_setting_can_be_watched(runs, setting, tmp_path):
     out = tmp_path / "new" / "a.gif"
