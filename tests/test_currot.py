@@ -16,7 +16,7 @@ from procurl.errors import ConfigError
 from procurl.programs import jit
 from procurl.targets import Mixture
 from procurl.teachers import nadaraya_watson
-from procurl.teachers.base import where
+from procurl.teachers.base import computed_where
 from procurl.teachers.currot import CURROT, candidates, in_ball
 from procurl.teachers.nadaraya_watson import estimate, estimate_around, in_random_order
 from procurl.teachers.success_buffer import Pairs, absorb, latest, no_pairs, remember, search_samples
@@ -239,11 +239,13 @@ def test_candidates_stay_in_the_ball_and_look_ahead():
 def test_only_what_is_chosen_is_computed(share):
     chosen = np.random.default_rng(0).random(40) < share
     x = np.arange(80, dtype=np.float32).reshape(40, 2)
-    got = where_in_blocks(chosen, x, np.arange(40, dtype=np.float32))
+    got = computed_in_blocks(chosen, x, np.arange(40, dtype=np.float32))
     np.testing.assert_array_equal(got, np.where(chosen[:, None], x + np.arange(40)[:, None] + 1, x))
 
 
-where_in_blocks = jax.jit(lambda chosen, x, y: where(chosen, lambda x, y: x + y[:, None] + 1, (x, y), x, 16))
+computed_in_blocks = jax.jit(
+    lambda chosen, x, y: computed_where(chosen, lambda x, y: x + y[:, None] + 1, (x, y), x, 16)
+)
 
 
 CORNERS = Mixture(low=((0.3, 0.3), (2.7, 0.3)), high=((0.3, 0.3), (2.7, 0.3)), std=((0.1, 0.1), (0.1, 0.1)))

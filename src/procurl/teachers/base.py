@@ -182,7 +182,9 @@ def once_if(due: Array, update: Callable[..., State], state: State, *given: Any)
     return jax.lax.while_loop(lambda carry: carry[0], step, (due, state))[1]
 
 
-def where(chosen: Array, found: Callable[..., Array], given: tuple[Array, ...], otherwise: Array, block: int) -> Array:
+def computed_where(
+    chosen: Array, found: Callable[..., Array], given: tuple[Array, ...], otherwise: Array, block: int
+) -> Array:
     """`jnp.where(chosen, found(*given), otherwise)` for rows, bool[n], where only those of chosen rows are computed,
     a block at a time.
     """

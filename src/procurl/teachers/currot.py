@@ -19,7 +19,7 @@ from jax import Array
 from procurl.check.fields import check_fields, param
 from procurl.errors import ConfigError
 from procurl.programs import pytree
-from procurl.teachers.base import level, once_if, where
+from procurl.teachers.base import computed_where, level, once_if
 from procurl.teachers.nadaraya_watson import estimate, estimate_around, in_random_order
 from procurl.teachers.success_buffer import Pairs, absorb, latest, no_pairs, remember, search_samples
 from procurl.teachers.transport import assign, require_distances, squared_distances
@@ -191,7 +191,7 @@ class CURROT:
         blocked = ~free & jnp.any(known.ret != 0)  # where nothing is known, all stay
         otherwise = jnp.where(free[:, None], straight, particles)
         block = BLOCK if jax.default_backend() == "cpu" else BLOCK_OFF_CPU
-        return where(blocked, best_around, (particles, aim, valid), otherwise, block)
+        return computed_where(blocked, best_around, (particles, aim, valid), otherwise, block)
 
 
 def in_ball(key: Array, n: int, d: int) -> Array:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from procurl.teachers.base import once_if, where
+from procurl.teachers.base import computed_where, once_if
 from procurl.teachers.success_buffer import Pairs
 from procurl.teachers.transport import squared_distances
 
@@ -122,7 +122,7 @@ def local_mean(square: Array, ret: Array, h: Array | float, tenth_within: Within
 
     place = jnp.arange(lonely.size)
     block = LONELY_BLOCK if jax.default_backend() == "cpu" else lonely.size
-    nearby = where(lonely.ravel(), mean_of_nearest, (place,), jnp.zeros(lonely.size), block)
+    nearby = computed_where(lonely.ravel(), mean_of_nearest, (place,), jnp.zeros(lonely.size), block)
     return jnp.where(lonely, nearby.reshape(lonely.shape), total / jnp.where(lonely, 1.0, weights))
 
 
