@@ -36,7 +36,7 @@ test-browser: $(READY)  ## the report's page and the documentation in Chromium, 
 	$(BIN)/python tools/chromium.py
 	$(BIN)/python -m pytest -m browser tests/test_report.py tests/test_docs.py tests/test_readme.py
 
-test-kill: $(READY)  ## runs and benchmarks killed at random moments
+test-kill: $(READY)  ## whole runs and benchmarks as processes, most of them killed at random moments
 	$(BIN)/python -m pytest -n auto --dist loadfile --durations=10 -m "kill and not slow"
 
 test-kill-everywhere: $(READY)  ## every strategy on every setting, killed five times each; takes long

@@ -80,6 +80,7 @@ def grid(finished, tmp_path):
     return Path(shutil.copytree(finished, tmp_path / "out"))
 
 
+@pytest.mark.kill
 def test_blocks_are_joined_and_equal_the_plain_command(finished, tmp_path):
     result = procurl.load_result(finished / "point-mass-1t-iid")
     assert result.seeds.tolist() == [0, 1] == result.config["seeds"] and result.status == "finished"
@@ -131,6 +132,7 @@ def test_a_failed_cell_is_tried_again_reported_and_can_be_repaired(grid, tiny):
     assert procurl.load_result(grid / "point-mass-1t-iid").seeds.tolist() == [0, 1]
 
 
+@pytest.mark.kill
 def test_a_damaged_cell_is_named_and_not_averaged(grid, tiny):
     cell = next((grid / "cells").glob("point-mass-1t-target-s1-*"))
     with open(cell / "trace.npz", "ab") as file:
@@ -140,6 +142,7 @@ def test_a_damaged_cell_is_named_and_not_averaged(grid, tiny):
     assert procurl.load_result(grid / "point-mass-1t-target").seeds.tolist() == [0]
 
 
+@pytest.mark.kill
 def test_two_processes_cannot_work_in_one_folder(grid, tiny):
     before = result_files(grid)
     with checkpoint.only_writer(grid):
@@ -164,6 +167,7 @@ def test_ctrl_c_says_how_to_go_on(tiny, tmp_path):
     assert "running" not in bench("status", tmp_path / "o").stdout
 
 
+@pytest.mark.kill
 def test_a_folder_of_something_else_is_left_alone(grid, tiny, tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").touch()
@@ -202,6 +206,7 @@ def test_mistakes_are_named(args, said, tmp_path):
     assert list(tmp_path.iterdir()) == [], "nothing was begun"
 
 
+@pytest.mark.kill
 def test_status_and_misspelt_names_do_not_import_jax(finished):
     for command in (["bench", "status", str(finished)], ["bench", "nonsense"], ["bench", "--help"]):
         script = f"import sys; from procurl.cli import main\ntry: main({command!r})\nexcept SystemExit: pass\n"
@@ -352,6 +357,7 @@ def test_the_display_on_a_terminal(tmp_path):
     assert "maze-plane-iid-s1-1" in text and "return 0.250" in text and "something new" in text
 
 
+@pytest.mark.kill
 def test_a_report_counts_every_seed_once(finished, tmp_path):
     """The joined runs alone; and of a strategy that has not been joined, its cells."""
     from procurl.bench.report.studies import collect

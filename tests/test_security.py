@@ -591,6 +591,7 @@ def test_a_forged_model_is_refused_before_anything_is_loaded():
 # --- network ---
 
 
+@pytest.mark.kill
 def test_nothing_is_sent_or_fetched(tmp_path):
     """Importing, training, saving, resuming and reporting, with every socket but local ones forbidden.
 
