@@ -12,6 +12,7 @@ in it: a run that is resumed continues without them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class CurriculumSampler(AbstractCurriculumSampler):  # type: ignore[misc]  # ver
         self._reward = options.pop("reward", None)
         ids = ids_of(data_source)
         for name in ("embeddings", "targets"):
-            if isinstance(options.get(name), str):
+            if isinstance(options.get(name), str | Path):
                 options[name] = np.load(numbers.path(name, options[name]), allow_pickle=False)
         try:
             self.curriculum = PromptCurriculum(ids, **options)

@@ -45,7 +45,7 @@ def estimate(pairs: list[Pairs], context: Array, h: Array | float) -> Array:
 
 
 class Neighbours(NamedTuple):
-    """All pairs that count, in random order: the first that matter to a particle are then a random choice of them."""
+    """All pairs in random order: the first that matter to a particle are then a random choice of them."""
 
     context: Array  # f32[m, d]
     ret: Array  # f32[m]
